@@ -24,7 +24,7 @@ from rich.table import Table
 
 from common import DATA, tell
 
-PAIR = 'run.measures=["accuracy","f1"]'
+PAIR = 'run.selection_metrics=["accuracy","f1"]'
 # the largest set has twenty times what the others have: fewer and larger steps do
 LARGE = ["--epochs", "3", "--batch-size", "128", "--lr", "2e-4"]
 TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[str, str, tuple[str, str], list[str]]] = {
         "classify",
         "glue/CoLA",
         ("train.tsv", "dev.tsv"),
-        ["--set", 'run.measures=["matthews"]'],
+        ["--set", 'run.selection_metrics=["matthews_correlation"]'],
     ),
     "MRPC": ("classify", "glue/MRPC", ("train.tsv", "dev.tsv"), ["--set", PAIR]),
     "STS-B": ("classify", "glue/STS-B", ("train.tsv", "dev.tsv"), ["--regression"]),

@@ -230,7 +230,13 @@ def similar(model, inputs):
 
 SCORES = {
     "brevity_penalty": "brevity",
-    "majority_accuracy": "commoner_pair_accuracy",
+    "majority_baseline": "commoner_pair_accuracy",
+    "unigram_baseline": "unigram_accuracy",
+    "matthews_correlation": "matthews",
+    "mean_squared_error": "squared_error",
+    "exact_match": "exact",
+    "has_answer_exact_match": "has_answer_exact",
+    "no_answer_accuracy": "no_answer",
 }  # new name of a score: the one it had in commit 58e9c8d
 
 

@@ -25,7 +25,7 @@ def test_it_is_learned_refused_by_fill_and_fine_tuned(run, tmp_path):
     text.write_text("\n\n".join(stories))
     ran = run("pretrain", text, "--out", out, *ASKED, *(f"--set={one}" for one in SETTINGS))
     assert ran.returncode == 0, ran.stderr
-    check_scores(ran.stdout, "loss", "perplexity", "lm_accuracy", "unigram_accuracy")
+    check_scores(ran.stdout, "loss", "perplexity", "lm_accuracy", "unigram_baseline")
     check_mentions(ran.stderr, METRICS["lm_accuracy"].label)
     assert json.loads((out / "config.json").read_text())["is_decoder"] is True
 

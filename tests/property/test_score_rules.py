@@ -79,4 +79,4 @@ def test_answers_are_scored_alike_both_ways(a, b):
         assert 0 <= rule(a, b) <= 1
         assert rule(a, a) == 1
     assert normalize_answer(normalize_answer(a)) == normalize_answer(a)
-    assert score_answer([a, b], b).exact == 1 or not normalize_answer(b)
+    assert score_answer([a, b], b).exact_match == 1 or not normalize_answer(b)

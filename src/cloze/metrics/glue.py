@@ -37,7 +37,7 @@ class GlueTask:
 GLUE = {
     task.name: task
     for task in (
-        GlueTask(name="CoLA", text=4, label=2, metrics=("matthews",)),
+        GlueTask(name="CoLA", text=4, label=2, metrics=("matthews_correlation",)),
         GlueTask(name="SST-2", text="sentence"),
         GlueTask(
             name="MRPC",

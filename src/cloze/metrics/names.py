@@ -78,7 +78,7 @@ METRICS: Mapping[str, Metric] = {
     "teacher_accuracy": Metric(
         label="teacher", format=format_percent, result="teacher", terms=("mlm.teacher",)
     ),
-    "unigram_accuracy": Metric(
+    "unigram_baseline": Metric(
         label="unigram baseline",
         format=format_percent,
         result="unigram baseline",
@@ -100,16 +100,16 @@ METRICS: Mapping[str, Metric] = {
     ),
     "f1": Metric(label="F1", format=format_percent),
     "f1_macro": Metric(label="macro F1", format=format_percent),
-    "matthews": Metric(label="Matthews correlation", format=_format_precise),
+    "matthews_correlation": Metric(label="Matthews correlation", format=_format_precise),
     "pearson": Metric(label="Pearson correlation", format=_format_precise),
     "spearman": Metric(label="Spearman correlation", format=_format_precise),
-    "squared_error": Metric(label="mean squared error", format=_format_precise),
+    "mean_squared_error": Metric(label="mean squared error", format=_format_precise),
     "precision": Metric(label="precision", format=format_percent),
     "recall": Metric(label="recall", format=format_percent),
-    "exact": Metric(label="exact match", format=format_percent),
+    "exact_match": Metric(label="exact match", format=format_percent),
     "has_answer_f1": Metric(label="F1 (has answer)", format=format_percent),
-    "has_answer_exact": Metric(label="exact match (has answer)", format=format_percent),
-    "no_answer": Metric(label="accuracy (no answer)", format=format_percent),
+    "has_answer_exact_match": Metric(label="exact match (has answer)", format=format_percent),
+    "no_answer_accuracy": Metric(label="accuracy (no answer)", format=format_percent),
     "score": Metric(label="score", format=format_percent),
     # language models and translators
     "word_perplexity": Metric(label="perplexity per word"),
@@ -127,7 +127,7 @@ METRICS: Mapping[str, Metric] = {
         result="detection accuracy",
         terms=("detection.accuracy",),
     ),
-    "original_accuracy": Metric(
+    "all_original_baseline": Metric(
         label="all-original baseline",
         format=format_percent,
         result="all-original baseline",
@@ -156,7 +156,7 @@ METRICS: Mapping[str, Metric] = {
         result="SOP accuracy",
         terms=("sop.accuracy",),
     ),
-    "majority_accuracy": Metric(
+    "majority_baseline": Metric(
         label="majority baseline",
         format=format_percent,
         result="majority baseline",

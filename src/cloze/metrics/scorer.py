@@ -33,13 +33,24 @@ PLAIN = "plain"  # tags that mark no spans, such as parts of speech
 
 # The first is the main score: early stopping watches it, and a comparison tests its difference.
 METRICS = {
-    "classify": ("accuracy", "f1_macro", "f1", "matthews"),  # the last two for two labels
-    "number": ("pearson", "spearman", "squared_error"),
+    "classify": (
+        "accuracy",
+        "f1_macro",
+        "f1",
+        "matthews_correlation",
+    ),  # the last two for two labels
+    "number": ("pearson", "spearman", "mean_squared_error"),
     "similarity": ("spearman", "pearson"),  # of cosines, whose scale differs from the ratings'
     "tag": ("f1", "precision", "recall", "accuracy"),  # of spans; accuracy of words
     "tag, plain": ("accuracy", "f1_macro"),
     # of all questions; of those with and without an answer if there are both
-    "answer": ("f1", "exact", "has_answer_f1", "has_answer_exact", "no_answer"),
+    "answer": (
+        "f1",
+        "exact_match",
+        "has_answer_f1",
+        "has_answer_exact_match",
+        "no_answer_accuracy",
+    ),
     "choose": ("accuracy",),
 }
 
@@ -149,7 +160,7 @@ def _score_labels(cells: Indices, count: int, indices: Indices) -> dict[str, flo
     if count == 2:  # noqa: PLR2004
         found |= {
             "f1": score_confusion_matrix(matrix)[1].f1,
-            "matthews": matthews_correlation(matrix),
+            "matthews_correlation": matthews_correlation(matrix),
         }
     return found
 
@@ -188,7 +199,7 @@ def _score_numbers(x: Values, y: Values, indices: Indices) -> dict[str, float]:
     return {
         "pearson": pearson(*pair),
         "spearman": spearman(*pair),
-        "squared_error": mean_squared_error(*pair),
+        "mean_squared_error": mean_squared_error(*pair),
     }
 
 
@@ -228,7 +239,7 @@ def _prepare_answers(
     gold: Sequence[Sequence[str]], predicted: Sequence[str], *, chinese: bool
 ) -> SubsetScores:
     answers = score_answers(gold, predicted, chinese=chinese)
-    table = np.array([(one.f1, one.exact) for one in answers])  # n 2
+    table = np.array([(one.f1, one.exact_match) for one in answers])  # n 2
     has_answer = np.array([bool(texts) for texts in gold])  # n
     return partial(_score_answers, table, has_answer)
 
@@ -237,12 +248,12 @@ def _score_answers(
     table: Values, has_answer: NDArray[np.bool_], indices: Indices
 ) -> dict[str, float]:
     f1, exact = table[indices].mean(0).tolist()
-    found = {"f1": f1, "exact": exact}
+    found = {"f1": f1, "exact_match": exact}
     if has_answer.any() and not has_answer.all():
         has = has_answer[indices]
         with_answer, without = (_mean(table[indices][which]) for which in (has, ~has))
-        found |= {"has_answer_f1": with_answer[0], "has_answer_exact": with_answer[1]}
-        found |= {"no_answer": without[0]}  # F1 is 0 or 1 here, and equals exact
+        found |= {"has_answer_f1": with_answer[0], "has_answer_exact_match": with_answer[1]}
+        found |= {"no_answer_accuracy": without[0]}  # F1 is 0 or 1 here, and equals exact
     return found
 
 

@@ -31,7 +31,7 @@ _LATIN = re.compile(r"\w+(?:[.,'’]\w+)*|[^\w\s]")
 class AnswerScore:
     """Exact match and F1 of an answer, with the gold answer that fits best."""
 
-    exact: float
+    exact_match: float
     f1: float
 
 
@@ -43,10 +43,10 @@ def normalize_answer(text: str) -> str:
 
 def score_answer(gold: Sequence[str], predicted: str, *, chinese: bool = False) -> AnswerScore:
     """The maximum over the gold answers; without any, the correct answer is ""."""
-    exact, f1 = (chinese_exact, chinese_f1) if chinese else (english_exact, english_f1)
+    exact, f1 = (chinese_exact_match, chinese_f1) if chinese else (english_exact_match, english_f1)
     answers = [text for text in gold if chinese or normalize_answer(text)] or [""]
     return AnswerScore(
-        exact=max(exact(text, predicted) for text in answers),
+        exact_match=max(exact(text, predicted) for text in answers),
         f1=max(f1(text, predicted) for text in answers),
     )
 
@@ -60,7 +60,7 @@ def score_answers(
     return [score_answer(answers, answer, chinese=chinese) for answers, answer in pairs]
 
 
-def english_exact(gold: str, predicted: str) -> float:
+def english_exact_match(gold: str, predicted: str) -> float:
     """1 if both are equal after normalization, else 0."""
     return float(normalize_answer(gold) == normalize_answer(predicted))
 
@@ -73,7 +73,7 @@ def english_f1(gold: str, predicted: str) -> float:
     return _compute_f1((Counter(expected) & Counter(found)).total(), len(expected), len(found))
 
 
-def chinese_exact(gold: str, predicted: str) -> float:
+def chinese_exact_match(gold: str, predicted: str) -> float:
     """1 if both are equal in lower case and without punctuation, else 0.  Cui et al. 2019."""
     return float(_remove_punctuation(gold) == _remove_punctuation(predicted))
 

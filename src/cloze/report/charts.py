@@ -38,8 +38,8 @@ class Chart:
 
 
 _DEV = "On the dev data, at each evaluation."
-_SCORES = ("accuracy", "f1", "f1_macro", "precision", "recall", "exact")
-_CORRELATIONS = ("matthews", "pearson", "spearman")
+_SCORES = ("accuracy", "f1", "f1_macro", "precision", "recall", "exact_match")
+_CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 
 CHARTS = (
     Chart(title="Loss", metrics=("mlm_loss",), unit="nats per masked token", wide=True),
@@ -48,7 +48,7 @@ CHARTS = (
         title="MLM accuracy",
         metrics=("mlm_accuracy",),
         include=(0,),
-        baselines=("unigram_accuracy", "teacher_accuracy"),
+        baselines=("unigram_baseline", "teacher_accuracy"),
         note="Fraction of the masked tokens that are predicted correctly. Unigram baseline: always "
         "predicting the most frequent token.",
     ),
@@ -56,7 +56,7 @@ CHARTS = (
         title="LM accuracy",
         metrics=("lm_accuracy",),
         include=(0,),
-        baselines=("unigram_accuracy",),
+        baselines=("unigram_baseline",),
         note="Fraction of the next tokens that are predicted correctly. Unigram baseline: always "
         "predicting the most frequent token.",
     ),
@@ -85,7 +85,7 @@ CHARTS = (
     Chart(
         title="Replaced-token detection",
         metrics=("detection_accuracy",),
-        baselines=("original_accuracy",),
+        baselines=("all_original_baseline",),
         note="Fraction of the tokens that are classified correctly as original or replaced by the "
         "generator. All-original baseline: classifying every token as original, at the end.",
     ),
@@ -105,7 +105,7 @@ CHARTS = (
         title="NSP accuracy",
         metrics=("nsp_accuracy",),
         include=(0.45,),  # so that a line at chance level is not on the axis
-        baselines=("majority_accuracy",),
+        baselines=("majority_baseline",),
         note="Fraction of the pairs that are classified correctly: does the second segment follow "
         "the first? Majority baseline: always predicting the more frequent class.",
     ),
@@ -113,7 +113,7 @@ CHARTS = (
         title="SOP accuracy",
         metrics=("sop_accuracy",),
         include=(0.45,),
-        baselines=("majority_accuracy",),
+        baselines=("majority_baseline",),
         note="Fraction of the pairs that are classified correctly: are the segments in order or "
         "swapped? Majority baseline: always predicting the more frequent class.",
     ),
@@ -202,8 +202,8 @@ def _facts(last: Row) -> Iterator[Fact]:
         metric = METRICS[key]
         detail = ", ".join(_details(last, key))
         yield Fact(label=metric.label, text=metric.format(value), value=value, detail=detail)
-        unigram = read_number(last, "unigram_accuracy")
-        if unigram and key in _CHART_OF and "unigram_accuracy" in _CHART_OF[key].baselines:
+        unigram = read_number(last, "unigram_baseline")
+        if unigram and key in _CHART_OF and "unigram_baseline" in _CHART_OF[key].baselines:
             ratio = value / unigram
             yield Fact(label="times the baseline", text=f"{ratio:.1f}×", value=ratio)
 

@@ -135,13 +135,13 @@ def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]
     last = next((row for row in reversed(rows) if row.get("kind") == "eval"), nothing)
     causal = read_number(last, "lm_accuracy") is not None
     kind, key = ("next", "lm_accuracy") if causal else ("masked", "mlm_accuracy")
-    accuracy, unigram = read_number(last, key), read_number(last, "unigram_accuracy")
+    accuracy, unigram = read_number(last, key), read_number(last, "unigram_baseline")
     perplexity = read_number(last, "perplexity")
     found: dict[str, float | str] = {}
     if accuracy is not None:
         found[f"{METRICS[key].result}, held-out documents"] = accuracy
     if unigram is not None:
-        found[METRICS["unigram_accuracy"].result] = unigram
+        found[METRICS["unigram_baseline"].result] = unigram
     if perplexity is not None:
         found[f"perplexity of {kind} tokens, held-out documents"] = format_number(perplexity)
     return found

@@ -34,9 +34,9 @@ _TRAINING = (
     *_TIME,
 )
 _HELD_OUT = (
-    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_accuracy"),
+    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_baseline"),
     "teacher_accuracy",
-    *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "original_accuracy", "cosine_loss"),
+    *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "all_original_baseline", "cosine_loss"),
     *("accuracy", "bleu", "score"),
 )
 # Rows of the panel, with the values on training and held-out data side by side.
@@ -154,11 +154,11 @@ def _render_metrics(summary: RunSummary, spark: str) -> Table:
     details = {
         "loss": spark,
         "mlm_loss": _describe(held_out, "perplexity"),
-        "mlm_accuracy": _describe(held_out, "unigram_accuracy", "teacher_accuracy"),
-        "lm_accuracy": _describe(held_out, "perplexity", "unigram_accuracy"),
-        "nsp_accuracy": _describe(held_out, "majority_accuracy"),
-        "sop_accuracy": _describe(held_out, "majority_accuracy"),
-        "detection_accuracy": _describe(held_out, "original_accuracy"),
+        "mlm_accuracy": _describe(held_out, "unigram_baseline", "teacher_accuracy"),
+        "lm_accuracy": _describe(held_out, "perplexity", "unigram_baseline"),
+        "nsp_accuracy": _describe(held_out, "majority_baseline"),
+        "sop_accuracy": _describe(held_out, "majority_baseline"),
+        "detection_accuracy": _describe(held_out, "all_original_baseline"),
         "accuracy": _describe(held_out, "perplexity"),
         "tokens_per_second": _describe(training, "non_padding_fraction"),
     }

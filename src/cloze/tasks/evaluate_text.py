@@ -126,14 +126,14 @@ def _masked_scores(
     """Scores by the metric names of a training run, each accuracy with its baseline."""
     scores = {
         "mlm_accuracy": means["mlm.accuracy"],
-        "unigram_accuracy": unigram,
+        "unigram_baseline": unigram,
         "mlm_loss": means["mlm"],
         "perplexity": perplexity(means["mlm"]),
     }
     if majority is not None:
         scores |= {
             "nsp_accuracy": means["nsp.accuracy"],
-            "majority_accuracy": majority,
+            "majority_baseline": majority,
             "nsp_loss": means["nsp"],
         }
     return scores

@@ -118,7 +118,7 @@ def confidences(result: ScoredPredictions) -> tuple[list[float], list[bool]] | N
         return [confidence for confidence, _ in words], [right for _, right in words]
     if result.kind == "answer":
         right = [
-            score_answer(gold, predicted, chinese=result.chinese).exact == 1
+            score_answer(gold, predicted, chinese=result.chinese).exact_match == 1
             for _, gold, predicted in pairs
         ]
         return [one.probability for one, _, _ in pairs], right

@@ -194,7 +194,7 @@ def test_the_teacher_is_measured_beside_the_student(student, teacher):
     assert [row["step"] for row in rows] == [0, 4, 8]
     assert len({row["teacher_accuracy"] for row in rows}) == 1
     assert ended.scores["teacher_accuracy"] == rows[0]["teacher_accuracy"]
-    assert ended.scores["teacher_accuracy"] > ended.scores["unigram_accuracy"]
+    assert ended.scores["teacher_accuracy"] > ended.scores["unigram_baseline"]
     assert {"soft_loss", "cosine_loss", "mlm_loss", "mlm_accuracy", "perplexity"} <= set(rows[0])
     assert rows[0]["soft_loss"] > 0
 

@@ -148,7 +148,7 @@ def test_answers_are_learned(base, tmp_path):
     assert kept == {"kind": "kept", "step": ended.best_step, **ended.scores}
     result, *_, data, _ = build_report(tmp_path / "m").data["sections"]
     told = {fact["label"]: fact["value"] for fact in result["parts"][0]["facts"]}
-    assert told == {"F1": ended.scores["f1"], "exact match": ended.scores["exact"]}
+    assert told == {"F1": ended.scores["f1"], "exact match": ended.scores["exact_match"]}
     assert "classes" not in {fact["label"] for fact in data["parts"][0]["facts"]}
 
 
@@ -289,9 +289,16 @@ def test_the_best_is_kept_and_patience_ends(base, tmp_path):
 
 
 def test_other_measures_may_choose(base, tmp_path):
-    ended = tune(base, tmp_path / "m", "run.epochs=1.0", 'run.selection_metrics=["f1", "matthews"]')
-    assert ended.metric == "f1 and matthews"
-    assert ended.score == pytest.approx((ended.scores["f1"] + ended.scores["matthews"]) / 2)
+    ended = tune(
+        base,
+        tmp_path / "m",
+        "run.epochs=1.0",
+        'run.selection_metrics=["f1", "matthews_correlation"]',
+    )
+    assert ended.metric == "f1 and matthews_correlation"
+    assert ended.score == pytest.approx(
+        (ended.scores["f1"] + ended.scores["matthews_correlation"]) / 2
+    )
     with raises(ConfigError, "run.measures", "f2", fix="accuracy"):
         tune(base, tmp_path / "n", "run.epochs=1.0", 'run.selection_metrics=["f2"]')
 

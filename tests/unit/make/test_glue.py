@@ -85,7 +85,7 @@ def test_every_task_by_its_own_metric(made, data):
     out, table = made
     rows = {one.task: one for one in table.rows}
     assert list(rows) == ["CoLA", "MRPC", "STS-B", "QNLI"]  # the table's order
-    assert list(rows["CoLA"].metrics) == ["matthews"]
+    assert list(rows["CoLA"].metrics) == ["matthews_correlation"]
     assert list(rows["MRPC"].metrics) == ["f1", "accuracy"]
     assert list(rows["STS-B"].metrics) == ["pearson", "spearman"]
     assert (rows["QNLI"].score, rows["QNLI"].note) == (None, "no training data")

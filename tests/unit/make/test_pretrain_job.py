@@ -141,10 +141,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path)
 
 def test_scores_stand_beside_the_unigram_baseline(trained):
     ended, out = trained
-    assert {"mlm_loss", "mlm_accuracy", "nsp_accuracy", "unigram_accuracy"} <= set(ended.scores)
+    assert {"mlm_loss", "mlm_accuracy", "nsp_accuracy", "unigram_baseline"} <= set(ended.scores)
     assert ended.scores["perplexity"] == pytest.approx(np.exp(ended.scores["mlm_loss"]))
-    assert 0 < ended.scores["unigram_accuracy"] < 1
-    assert 0.5 <= ended.scores["majority_accuracy"] <= 1
+    assert 0 < ended.scores["unigram_baseline"] < 1
+    assert 0.5 <= ended.scores["majority_baseline"] <= 1
     assert [row["step"] for row in metrics(out) if row.get("kind") == "eval"] == [4, 8]
 
 

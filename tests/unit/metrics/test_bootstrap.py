@@ -53,8 +53,8 @@ def test_a_score_that_is_no_mean():
     gold = (["yes"] * 30 + ["no"] * 70) * 3
     said = (["yes"] * 20 + ["no"] * 60 + ["yes"] * 20) * 3
     made = make_scorer("classify", gold, said)
-    found = bootstrap_interval(made.metric("matthews"), made.count, rng=rng())
-    assert found.low < found.value == made.scores["matthews"] < found.high
+    found = bootstrap_interval(made.metric("matthews_correlation"), made.count, rng=rng())
+    assert found.low < found.value == made.scores["matthews_correlation"] < found.high
     assert 0.05 < found.high - found.low < 0.4
     assert str(found).startswith(f"{found.value:.4f} [{found.low:.4f}, ")
 
@@ -91,7 +91,7 @@ def test_p_is_two_sided():
 
 def test_resamples_without_a_value_are_left_out():
     made = make_scorer("answer", [["a b"]] * 5 + [[]], ["b"] * 4 + ["", ""])
-    found = bootstrap_interval(made.metric("no_answer"), 6, rng=rng())
+    found = bootstrap_interval(made.metric("no_answer_accuracy"), 6, rng=rng())
     assert (found.value, found.low, found.high) == (1, 1, 1)
     with raises(InputError, "NaN"):
         bootstrap_interval(np.array([np.nan]), 1, rng=rng())

@@ -46,7 +46,9 @@ def test_labels_are_scored_as_labels_are():
         "accuracy": 0.5,
         "f1_macro": pytest.approx((2 / 3 + 0) / 2),
         "f1": pytest.approx(2 / 3),
-        "matthews": pytest.approx(labels.matthews_correlation(labels.confusion_matrix(gold, said))),
+        "matthews_correlation": pytest.approx(
+            labels.matthews_correlation(labels.confusion_matrix(gold, said))
+        ),
     }
     turned = compute_scores("classify", gold, said, labels=["yes", "no"])
     assert turned["f1"] == labels.score_labels(gold, said)["no"].f1
@@ -90,12 +92,12 @@ def test_questions_with_and_without_answers():
     found = compute_scores("answer", GOLD["answer"], SAID["answer"])
     assert found == {
         "f1": pytest.approx((2 / 3 + 1 + 1 + 0) / 4),
-        "exact": 0.5,
+        "exact_match": 0.5,
         "has_answer_f1": pytest.approx((2 / 3 + 1) / 2),
-        "has_answer_exact": 0.5,
-        "no_answer": 0.5,
+        "has_answer_exact_match": 0.5,
+        "no_answer_accuracy": 0.5,
     }
-    assert set(compute_scores("answer", [["a b"]], ["b"])) == {"f1", "exact"}
+    assert set(compute_scores("answer", [["a b"]], ["b"])) == {"f1", "exact_match"}
     assert compute_scores("answer", [["北京大学"]], ["大学"], chinese=True)["f1"] == pytest.approx(
         2 / 3
     )
@@ -117,8 +119,8 @@ def test_a_part_is_scored_as_if_it_were_all(kind):
 
 def test_a_part_without_any_of_a_kind_says_so():
     found = make_scorer("answer", GOLD["answer"], SAID["answer"]).score_subset(np.array([0, 2]))
-    assert math.isnan(found["no_answer"])
-    assert found["has_answer_exact"] == 0.5
+    assert math.isnan(found["no_answer_accuracy"])
+    assert found["has_answer_exact_match"] == 0.5
 
 
 def test_numbers_are_scored_as_numbers_are():
@@ -126,7 +128,7 @@ def test_numbers_are_scored_as_numbers_are():
     assert compute_scores("number", gold, said) == {
         "pearson": regression.pearson(gold, said),
         "spearman": regression.spearman(gold, said),
-        "squared_error": regression.mean_squared_error(gold, said),
+        "mean_squared_error": regression.mean_squared_error(gold, said),
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.metrics.squad import (
-    chinese_exact,
+    chinese_exact_match,
     chinese_f1,
     english_f1,
     find_best_threshold,
@@ -82,21 +82,23 @@ def test_f1_of_words(gold, said, f1):
 
 def test_the_best_gold_answer_counts():
     found = score_answer(["in the Paris of today", "Paris"], "the paris")
-    assert (found.exact, found.f1) == (1, 1)
+    assert (found.exact_match, found.f1) == (1, 1)
     found = score_answer(["New York City", "York"], "New York")
-    assert (found.exact, found.f1) == (0, pytest.approx(4 / 5))
+    assert (found.exact_match, found.f1) == (0, pytest.approx(4 / 5))
 
 
 def test_no_answer():
-    assert score_answer([], "").f1 == score_answer([], "").exact == 1
+    assert score_answer([], "").f1 == score_answer([], "").exact_match == 1
     assert score_answer([], "something").f1 == 0
-    assert score_answer(["something"], "").exact == 0
-    assert score_answer(["the"], "").exact == 1  # a gold answer of which nothing is left is none
-    assert score_answer([], "the").exact == 1
+    assert score_answer(["something"], "").exact_match == 0
+    assert (
+        score_answer(["the"], "").exact_match == 1
+    )  # a gold answer of which nothing is left is none
+    assert score_answer([], "the").exact_match == 1
 
 
 def test_every_question_has_its_score():
-    assert [one.exact for one in score_answers([["a b"], []], ["b", "x"])] == [1, 0]
+    assert [one.exact_match for one in score_answers([["a b"], []], ["b", "x"])] == [1, 0]
     with raises(InputError, "1 example", "0 predictions"):
         score_answers([["a"]], [])
 
@@ -139,7 +141,7 @@ def test_segments_of_chinese(text, parts):
     ],
 )
 def test_chinese_answers(gold, said, exact, f1):
-    assert chinese_exact(gold, said) == exact
+    assert chinese_exact_match(gold, said) == exact
     assert chinese_f1(gold, said) == pytest.approx(f1)
     found = score_answer([gold, "不是这个"], said, chinese=True)
     assert found.f1 == pytest.approx(max(f1, chinese_f1("不是这个", said)))
@@ -147,7 +149,7 @@ def test_chinese_answers(gold, said, exact, f1):
 
 def test_the_best_of_several_chinese_answers():
     found = score_answer(["村雨城", "任天堂游戏谜之村雨城"], "《谜之村雨城》", chinese=True)
-    assert (found.exact, found.f1) == (0, pytest.approx(2 * 3 / (3 + 5)))
+    assert (found.exact_match, found.f1) == (0, pytest.approx(2 * 3 / (3 + 5)))
 
 
 def mean_at(threshold, leads, spoken, silent):

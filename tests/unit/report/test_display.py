@@ -47,7 +47,7 @@ def rows(count: int = 100, evaluate: int | None = None) -> Iterator[dict[str, An
                 "mlm_loss": 4.5,
                 "perplexity": 90.0,
                 "mlm_accuracy": 0.38,
-                "unigram_accuracy": 0.0621,
+                "unigram_baseline": 0.0621,
                 "nsp_accuracy": 0.55,
             }
 

@@ -28,13 +28,13 @@ hold_out = 0.01
 """
 ROWS = [
     {"kind": "train", "step": 1, "tokens": 100, "seconds": 1.5, "mlm_accuracy": 0.9},
-    {"kind": "eval", "step": 2, "mlm_accuracy": 0.25, "unigram_accuracy": 0.05},
+    {"kind": "eval", "step": 2, "mlm_accuracy": 0.25, "unigram_baseline": 0.05},
     {"kind": "train", "step": 1234, "tokens": 1_234_567, "seconds": 1200.0},
     {
         "kind": "eval",
         "step": 1234,
         "mlm_accuracy": 0.6123,
-        "unigram_accuracy": 0.048,
+        "unigram_baseline": 0.048,
         "perplexity": 7.254,
     },
 ]

@@ -56,9 +56,9 @@ def metrics(steps: int = 20) -> list[dict[str, Any]]:
                     "mlm_loss": 2.5,
                     "perplexity": 12.18,
                     "mlm_accuracy": 0.4,
-                    "unigram_accuracy": 0.05,
+                    "unigram_baseline": 0.05,
                     "nsp_accuracy": 0.6,
-                    "majority_accuracy": 0.55,
+                    "majority_baseline": 0.55,
                 }
             )
     return rows
@@ -171,10 +171,10 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
 
 
 BEST = [
-    {"kind": "eval", "step": 10, "accuracy": 0.5, "matthews": 0.1, "score": 0.5},
-    {"kind": "eval", "step": 20, "accuracy": 0.7, "matthews": 0.4, "score": 0.7},
-    {"kind": "eval", "step": 30, "accuracy": 0.7, "matthews": 0.3, "score": 0.7},
-    {"kind": "eval", "step": 40, "accuracy": 0.6, "matthews": 0.2, "score": 0.6},
+    {"kind": "eval", "step": 10, "accuracy": 0.5, "matthews_correlation": 0.1, "score": 0.5},
+    {"kind": "eval", "step": 20, "accuracy": 0.7, "matthews_correlation": 0.4, "score": 0.7},
+    {"kind": "eval", "step": 30, "accuracy": 0.7, "matthews_correlation": 0.3, "score": 0.7},
+    {"kind": "eval", "step": 40, "accuracy": 0.6, "matthews_correlation": 0.2, "score": 0.6},
 ]
 
 
@@ -288,7 +288,7 @@ def test_what_is_missing_leaves_no_hole(tmp_path: Path, missing: str) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["mlm_loss", "mlm_accuracy", "nsp_accuracy", "lr", "tokens_per_second", "unigram_accuracy"],
+    ["mlm_loss", "mlm_accuracy", "nsp_accuracy", "lr", "tokens_per_second", "unigram_baseline"],
 )
 def test_a_measure_that_is_missing_leaves_no_hole(tmp_path: Path, key: str) -> None:
     rows = [{name: row[name] for name in row if name != key} for row in metrics()]
@@ -298,7 +298,7 @@ def test_a_measure_that_is_missing_leaves_no_hole(tmp_path: Path, key: str) -> N
     if key == "mlm_loss":  # then the sum is all there is
         assert charts(run)["Loss"]["training"]["y"][0] == 9.0
     else:
-        names = {"lr": "learning rate", "unigram_accuracy": "unigram"}
+        names = {"lr": "learning rate", "unigram_baseline": "unigram"}
         assert f'"name":"{names.get(key, key)}"' not in html
 
 

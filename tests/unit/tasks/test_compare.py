@@ -47,9 +47,9 @@ def test_one_row_to_a_model(examples):
         alone = evaluate(models[entry.name], examples)
         assert {name: one.value for name, one in entry.intervals.items()} == alone.scores
         assert entry.parameters == sum(p.numel() for p in models[entry.name].module.parameters())
-        metric = alone.result.scorer.metric("matthews")
+        metric = alone.result.scorer.metric("matthews_correlation")
         expected = bootstrap_interval(metric, 60, rng=np.random.default_rng(5), resamples=DRAWS)
-        assert entry.intervals["matthews"] == expected
+        assert entry.intervals["matthews_correlation"] == expected
     first, second = (entry.evaluation.result.scorer.metric() for entry in made.entries)
     rng = np.random.default_rng(5)
     assert made.entries[0].difference is None
@@ -119,7 +119,7 @@ def test_measures_that_mean_another_thing_are_left_out(examples):
         {"a": classifier(), "b": classifier(labels=("yes", "no"))}, examples, resamples=2
     )
     assert "f1" not in turned.entries[0].intervals
-    assert "matthews" in turned.entries[0].intervals
+    assert "matthews_correlation" in turned.entries[0].intervals
     more = compare(
         {"a": classifier(), "b": classifier(labels=("no", "yes", "else"))}, examples, resamples=2
     )

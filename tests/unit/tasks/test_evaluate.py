@@ -159,7 +159,7 @@ def test_numbers_farthest_off_come_first():
     assert made.confusion is None
     assert made.label_scores == {}
     assert made.severity == "difference"
-    assert set(evaluate(model, examples).scores) == {"pearson", "spearman", "squared_error"}
+    assert set(evaluate(model, examples).scores) == {"pearson", "spearman", "mean_squared_error"}
 
 
 def test_sentences_with_the_most_wrong_spans_come_first():
@@ -252,7 +252,7 @@ def test_answers_that_share_nothing_come_first():
         (3, "sat", "(no answer)"),
     ]
     assert made.calibration.count == 4
-    assert "no_answer" in made.scores
+    assert "no_answer_accuracy" in made.scores
     assert evaluate(model, examples).count == 4
 
 

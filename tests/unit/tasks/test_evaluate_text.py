@@ -51,9 +51,9 @@ def test_hidden_words_of_running_text(text, tmp_path):
     told = []
     made = cloze.evaluate(tiny_model("mlm"), text, progress=lambda *said: told.append(said))
     assert made.kind == "masked"
-    assert list(made.scores) == ["mlm_accuracy", "unigram_accuracy", "mlm_loss", "perplexity"]
+    assert list(made.scores) == ["mlm_accuracy", "unigram_baseline", "mlm_loss", "perplexity"]
     assert made.scores["perplexity"] == pytest.approx(math.exp(made.scores["mlm_loss"]))
-    assert 0 < made.scores["unigram_accuracy"] < 1
+    assert 0 < made.scores["unigram_baseline"] < 1
     assert (made.counts["documents"], made.notes["max_length"]) == (7, "24")
     assert told[-1] == ("samples", made.counts["samples"], made.counts["samples"])
     assert "MLM accuracy" in made.save(tmp_path / "page.html").read_text()
@@ -72,7 +72,7 @@ def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
     held = tmp_path / "held.txt"
     held.write_text("\n\n".join(kept))
     scores = dict(cloze.evaluate(cloze.load(out, quiet=True), held, max_length=32).scores)
-    del scores["unigram_accuracy"]  # here of this text, there of the text that was learned
+    del scores["unigram_baseline"]  # here of this text, there of the text that was learned
     assert len(scores) == (3 if pairs == "none" else 6)
     assert scores == pytest.approx({name: ended.scores[name] for name in scores}, rel=1e-5)
 
@@ -80,8 +80,8 @@ def test_a_run_judges_itself_in_the_same_way(pairs, tmp_path):
 def test_next_sentences_beside_the_commoner_answer(text, tmp_path):
     model = tiny_model("mlm", "nsp")
     made = cloze.evaluate(model, text)
-    assert list(made.scores)[-3:] == ["nsp_accuracy", "majority_accuracy", "nsp_loss"]
-    assert 0.5 <= made.scores["majority_accuracy"] <= 1
+    assert list(made.scores)[-3:] == ["nsp_accuracy", "majority_baseline", "nsp_loss"]
+    assert 0.5 <= made.scores["majority_baseline"] <= 1
     alone = tmp_path / "alone.txt"
     alone.write_text("the cat sat.\na b c d.\n")  # no other document to take a wrong pair from
     assert not any("nsp" in name for name in cloze.evaluate(model, alone).scores)
