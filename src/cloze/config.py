@@ -1,15 +1,15 @@
 """Configurations: frozen dataclasses that declare their ranges and choices, and TOML for them.
 
-A field says what values it takes, once, in its annotation; help, flags and checks follow from it:
+The annotation of a field declares the values it accepts, its help and its command-line option:
 
     @dataclass(frozen=True, kw_only=True)
     class OptimizerConfig(Config):
         lr: Annotated[float, Range(0, 1000), Help("Peak learning rate"), Flag("--lr")] = 1e-4
         name: Literal["adamw", "muon"] = "adamw"
 
-Every object is checked when it is made, from a file or in Python. A rule about several fields goes
-into `__post_init__`, after `super().__post_init__()`. A class whose table in a file is not simply
-its fields defines `from_table(values, name)` and `to_table()`.
+Every object is checked when it is created, from a file or in Python. A rule about several fields
+belongs in `__post_init__`, after `super().__post_init__()`. A class whose table in a file is not
+simply its fields defines `from_table(values, name)` and `to_table()`.
 """
 
 import dataclasses
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 Settings = Iterable[str] | Mapping[str, Any]  # ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}
 
-_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-_LONGEST = 200  # characters of a wrong value that an error repeats
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that a field takes: from `low` to `high`, or strictly `above` and `below`."""
+    """The numbers that a field accepts: from `low` to `high`, or strictly `above` and `below`."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -61,7 +61,7 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """As a remedy says it: "from 1 to 1,024", "above 0", "from 0 to below 1"."""
+        """As a fix says it: "from 1 to 1,024", "above 0", "from 0 to below 1"."""
         low = f"from {_format_number(self.low)}" if self.low > -math.inf else ""
         if self.above is not None:
             low = f"above {_format_number(self.above)}"
@@ -73,7 +73,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The names that a text field takes, where they are not written as a `Literal`."""
+    """The names that a text field accepts, if its annotation is not a `Literal`."""
 
     names: tuple[str, ...]
 
@@ -83,7 +83,7 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True)
 class Help:
-    """What a field does, with its unit: the help of its flag."""
+    """What a field does, with its unit: the help text of its flag."""
 
     text: str
 
@@ -92,9 +92,9 @@ class Help:
 class Flag:
     """The command-line option that sets a field."""
 
-    name: str  # "--lr"; of a switch also "--whole-word/--no-whole-word"
+    name: str  # "--lr"; a boolean option may be "--whole-word/--no-whole-word"
     metavar: str | None = None
-    only: tuple[str, ...] = ()  # the tasks that know it; empty: all
+    only: tuple[str, ...] = ()  # the tasks that have it; empty: all
 
     @property
     def option(self) -> str:
@@ -102,46 +102,43 @@ class Flag:
         return self.name.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
-Mark = Range | Choices | Help | Flag
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldInfo:
     """One field of a configuration, as it is declared."""
 
     name: str
-    hint: Any  # without marks and without None
+    hint: Any  # without metadata and without None
     is_optional: bool  # it may be None
-    default: Any  # `dataclasses.MISSING` where it has none, or a factory
+    default: Any  # `dataclasses.MISSING` if it has none, or a factory
     help: str | None = None
     flag: Flag | None = None
 
 
 class Config:
-    """Base of the dataclasses whose fields are checked when an object is made."""
+    """Base of the dataclasses whose fields are checked when an object is created."""
 
     def __post_init__(self) -> None:
         check_fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
 
 
 def check_fields(config: "DataclassInstance") -> None:
-    """Refuse a value that the annotation of its field does not allow."""
+    """Raise an error if the annotation of a field does not allow its value."""
     for name, hint in _hints(type(config)).items():
-        _check(name, hint, getattr(config, name), ())
+        _check_value(name, hint, getattr(config, name), ())
 
 
 def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
     """What the fields of a configuration declare, by name."""
     hints, found = _hints(cls), {}
     for field in dataclasses.fields(cls):
-        hint, marks, is_optional = _unwrap(hints[field.name])
+        hint, metadata, is_optional = _unwrap(hints[field.name])
         found[field.name] = FieldInfo(
             name=field.name,
             hint=hint,
             is_optional=is_optional,
             default=field.default,
-            help=next((mark.text for mark in marks if isinstance(mark, Help)), None),
-            flag=next((mark for mark in marks if isinstance(mark, Flag)), None),
+            help=next((item.text for item in metadata if isinstance(item, Help)), None),
+            flag=next((item for item in metadata if isinstance(item, Flag)), None),
         )
     return found
 
@@ -154,14 +151,14 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     given = read_fields(cls, values, inside=inside)
     for field in dataclasses.fields(cls):
         if field.name not in given and not _has_default(field):
-            raise ConfigError(f"{inside}{field.name} is missing", fix="add it, with its value")
+            raise ConfigError(f"{inside}{field.name} is missing", fix="add it to the settings")
     return cls(**given)
 
 
 def read_fields(
     cls: type["DataclassInstance"], values: Mapping[str, Any], *, inside: str = ""
 ) -> dict[str, Any]:
-    """The values of the fields that a mapping names, as their annotations require them."""
+    """The values of the fields that a mapping names, converted to the types of the fields."""
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     given: dict[str, Any] = {}
@@ -169,7 +166,7 @@ def read_fields(
         if key not in fields:
             raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, fields))
         try:
-            given[key] = _typed(hints[key], _with_defaults(fields[key], value), inside + key)
+            given[key] = _convert(hints[key], _with_defaults(fields[key], value), inside + key)
         except OverflowError:  # a whole number that no float holds
             raise ConfigError(
                 f"{inside}{key} is far too large", fix="use a smaller number"
@@ -231,7 +228,7 @@ def parse_settings(settings: Settings) -> dict[str, Any]:
         path, equals, text = setting.partition("=")
         if not equals:
             raise ConfigError(f"{setting!r} has no value", fix="write it as table.name=value")
-        found[path.strip()] = _value(text.strip())
+        found[path.strip()] = _parse_value(text.strip())
     return found
 
 
@@ -254,20 +251,20 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
 
 def in_range(name: str, value: object, low: int, high: int) -> int:
     """`value` as an integer within [low, high], or an error that says so."""
-    _check(name, int, value, (Range(low, high),))
+    _check_value(name, int, value, (Range(low, high),))
     assert isinstance(value, int)
     return value
 
 
 def number(name: str, value: object, low: float, high: float) -> float:
     """`value` as a number within [low, high], or an error that says so."""
-    _check(name, float, value, (Range(low, high),))
+    _check_value(name, float, value, (Range(low, high),))
     assert isinstance(value, int | float)
     return float(value)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The remedy for a mistyped name: the closest known one, or all of them."""
+    """The fix for a mistyped name: the closest known name, or all of them."""
     choices = list(known)
     near = get_close_matches(word, choices, n=1)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
@@ -275,31 +272,31 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 @cache
 def _hints(cls: type["DataclassInstance"]) -> dict[str, Any]:
-    """The annotations of a dataclass's fields, with their marks."""
+    """The annotations of a dataclass's fields, with their metadata."""
     hints = get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:  # noqa: ANN401
-    """A hint without marks and None, its marks, and whether None was allowed."""
-    marks: tuple[Any, ...] = ()
+    """A hint without metadata and None, its metadata, and whether None is allowed."""
+    metadata: tuple[Any, ...] = ()
     is_optional = False
     while True:
         origin = get_origin(hint)
         if origin is Annotated:
             hint, *more = get_args(hint)
-            marks += tuple(more)
+            metadata += tuple(more)
         elif origin in (Union, types.UnionType) and type(None) in get_args(hint):
             is_optional = True
             rest = tuple(part for part in get_args(hint) if part is not type(None))
             hint = Union[rest]  # noqa: UP007 - of one type it is that type
         else:
-            return hint, marks, is_optional
+            return hint, metadata, is_optional
 
 
-def _check(name: str, hint: Any, value: object, marks: tuple[Any, ...]) -> None:  # noqa: ANN401
-    """Refuse a value that does not fit its annotation; the error begins with the field's name."""
-    hint, own, is_optional = _unwrap(hint)
+def _check_value(name: str, hint: Any, value: object, metadata: tuple[Any, ...]) -> None:  # noqa: ANN401
+    """Raise an error if a value does not fit its annotation; it begins with the field's name."""
+    hint, own_metadata, is_optional = _unwrap(hint)
     if value is None and is_optional:
         return
     origin, inner = get_origin(hint), get_args(hint)
@@ -308,8 +305,8 @@ def _check(name: str, hint: Any, value: object, marks: tuple[Any, ...]) -> None:
             one_of(name, str(value), [str(choice) for choice in inner])
     elif origin is tuple:
         _check_items(name, inner, value)
-    elif hint in _NAMES:
-        _check_scalar(name, hint, value, marks + own)
+    elif hint in _TYPE_NAMES:
+        _check_scalar(name, hint, value, metadata + own_metadata)
 
 
 def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
@@ -320,22 +317,26 @@ def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
             f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
         )
     for item in value:
-        _check(name, inner[0], item, ())
+        _check_value(name, inner[0], item, ())
 
 
-def _check_scalar(name: str, kind: type, value: object, marks: tuple[Any, ...]) -> None:
-    if not _is_of(kind, value):
-        allowed = next((f" {mark}" for mark in marks if isinstance(mark, Range)), "")
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[kind]}{allowed}")
-    for mark in marks:
-        if isinstance(mark, Range) and value not in mark:  # type: ignore[operator]
-            raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[kind]} {mark}")
-        if isinstance(mark, Choices):
-            one_of(name, str(value), mark.names)
+def _check_scalar(name: str, kind: type, value: object, metadata: tuple[Any, ...]) -> None:
+    if not _has_type(kind, value):
+        allowed = next((f" {item}" for item in metadata if isinstance(item, Range)), "")
+        raise ConfigError(
+            f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[kind]}{allowed}"
+        )
+    for item in metadata:
+        if isinstance(item, Range) and value not in item:  # type: ignore[operator]
+            raise ConfigError(
+                f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[kind]} {item}"
+            )
+        if isinstance(item, Choices):
+            one_of(name, str(value), item.names)
 
 
-def _is_of(kind: type, value: object) -> bool:
-    """Whether a value has a type; a whole number is a number, and true or false is neither."""
+def _has_type(kind: type, value: object) -> bool:
+    """Whether a value has a type; an integer is a float too, a boolean is neither."""
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
@@ -345,7 +346,7 @@ def _is_of(kind: type, value: object) -> bool:
 
 def _shorten_repr(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"
 
 
 def _format_number(value: float) -> str:
@@ -359,7 +360,7 @@ def _has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def _with_defaults(field: "dataclasses.Field[Any]", value: object) -> object:
-    """A table in a file with the field's own defaults, where they are not those of its class."""
+    """A table of a file, completed by the field's own defaults if the field has a factory."""
     make = field.default_factory
     if make is dataclasses.MISSING or isinstance(make, type) or not isinstance(value, Mapping):
         return value
@@ -369,32 +370,32 @@ def _with_defaults(field: "dataclasses.Field[Any]", value: object) -> object:
     return merge(to_mapping(made), value)  # type: ignore[arg-type]  # it is an instance
 
 
-def _typed(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
-    """`value` as its annotation requires: dataclasses from tables, tuples from lists."""
+def _convert(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
+    """Convert a value to the type of its field: tables to dataclasses, lists to tuples."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return None if value is None else _typed(_first(inner), value, name)
+        return None if value is None else _convert(_first(inner), value, name)
     if origin is Literal:
         return one_of(name, str(value), inner)
     if origin is tuple:
-        return _several(inner, value, name)
+        return _convert_list(inner, value, name)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _table(hint, value, name)
-    return _scalar(hint, value, name)
+        return _convert_table(hint, value, name)
+    return _convert_scalar(hint, value, name)
 
 
-def _several(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
+def _convert_list(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
         raise ConfigError(
             f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
         )
-    return tuple(_typed(inner[0], item, name) for item in value)
+    return tuple(_convert(inner[0], item, name) for item in value)
 
 
-def _table(kind: type[C], value: object, name: str) -> C:
-    """A dataclass from a table; errors about one of its fields get the table's name in front.
+def _convert_table(kind: type[C], value: object, name: str) -> C:
+    """Convert a table to a dataclass; errors about its fields begin with the table's name.
 
     The same class may be a table of several recipes under several names, so its own errors name
     the field alone: "lr is 7".
@@ -414,11 +415,11 @@ def _table(kind: type[C], value: object, name: str) -> C:
         raise
 
 
-def _scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
+def _convert_scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN401
     if hint is float and type(value) is int:
         return float(value)
-    if hint in _NAMES and type(value) is not hint:
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_NAMES[hint]}")
+    if hint in _TYPE_NAMES and type(value) is not hint:
+        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[hint]}")
     return value
 
 
@@ -426,11 +427,11 @@ def _first(inner: tuple[Any, ...]) -> Any:  # noqa: ANN401
     return next(hint for hint in inner if hint is not type(None))
 
 
-def _value(text: str) -> Any:  # noqa: ANN401
+def _parse_value(text: str) -> Any:  # noqa: ANN401
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text  # a word without quotes
+        return text  # a string without quotes
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""`cloze glue`: a model on every task of GLUE that is there."""
+"""`cloze glue`: fine-tune a model on the tasks of GLUE."""
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -22,23 +21,35 @@ def glue(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Model to fine-tune, or a folder of fine-tuned models named like the tasks.",
+            help="Model to fine-tune, or a folder of fine-tuned models, named like the tasks, that "
+            "are only scored.",
         ),
     ],
     *,
     data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder that contains CoLA, SST-2, MRPC, …")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder that contains the folders CoLA, SST-2, MRPC, …"
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Keep each task's model in FOLDER/TASK."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save the model of each task in FOLDER/TASK (default: models are deleted).",
+        ),
     ] = None,
     tasks: Annotated[
-        str, typer.Option(metavar="A,B", help="Only these tasks (default: all in --data).")
+        str,
+        typer.Option(
+            metavar="A,B", help="Names of the tasks to train, with commas (default: all in --data)."
+        ),
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Use only the first N examples of each file."),
+        typer.Option(
+            min=1, metavar="N", help="Use only the first N examples of each file (default: all)."
+        ),
     ] = None,
     recipe: Annotated[
         str | None,
@@ -79,7 +90,7 @@ def glue(
         callbacks=callbacks,
     )
     if as_json:
-        print_json({**dataclasses.asdict(table), "score": table.score})
+        print_json(table.to_dict())
     else:
         columns = ("task", "metrics", "score", "±", "training", "dev", "seconds", "note")
         print_table(columns, _rows(table))
@@ -89,21 +100,21 @@ def glue(
         raise typer.Exit(exit_status(table.stopped))
 
 
-def _rows(made: "GlueTable") -> Iterator[tuple[object, ...]]:
-    for row in made.rows:
+def _rows(table: "GlueTable") -> Iterator[tuple[object, ...]]:
+    for row in table.rows:
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
         counts = (n or "" for n in (row.train, row.dev))
         seconds = f"{row.seconds:.0f}" if row.seconds else ""
         yield (
             row.task,
             metrics,
-            *map(_score, (row.score, row.deviation)),
+            *map(_score, (row.score, row.score_std)),
             *counts,
             seconds,
             row.note,
         )
-    scored = sum(row.score is not None for row in made.rows)
-    yield "mean", f"of {scored} tasks", _score(made.score), "", "", "", "", ""
+    scored = sum(row.score is not None for row in table.rows)
+    yield "mean", f"of {scored} tasks", _score(table.score), "", "", "", "", ""
 
 
 def _score(value: float | None) -> str:

@@ -1,7 +1,8 @@
-"""`glue`: a model fine-tuned on every task of GLUE that a folder holds, and the table of scores.
+"""`glue`: fine-tune a model on every GLUE task in a folder, and tabulate the scores.
 
-Each task's run and model lie in `out/TASK`, and beside them `glue.json`: what was asked for, and
-the row of the table once it is known. So a table that was begun goes on where it ended.
+The run and the model of a task are in `out/TASK`, together with `glue.json`, which contains the
+task's settings and, once it is finished, its row of the table. So an interrupted table continues
+where it stopped.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,14 +38,14 @@ FILE = "glue.json"
 
 @dataclass(frozen=True, kw_only=True)
 class GlueRow:
-    """One task. The metrics are GLUE's own; of several seeds they and the score are the means."""
+    """One task with GLUE's own metrics; with several seeds, metrics and score are means."""
 
     task: str
     metrics: Mapping[str, float]
-    score: float | None  # the mean of its metrics; None where there was nothing to learn from
-    deviation: float | None = None  # of the score over the seeds
-    train: int = 0  # examples
-    dev: int = 0
+    score: float | None  # the mean of the metrics; None if the task could not be trained or scored
+    score_std: float | None = None  # sample standard deviation over the seeds
+    train: int = 0  # number of training examples
+    dev: int = 0  # number of dev examples
     seconds: float = 0.0
     note: str = ""
 
@@ -54,27 +55,31 @@ class GlueTable:
     """The tasks that were found, in GLUE's order."""
 
     rows: tuple[GlueRow, ...]
-    stopped: str | None = None  # the signal, where one ended it early
+    stopped: str | None = None  # the signal that ended it early
 
     @property
     def score(self) -> float | None:
         """The mean over the tasks that have a score."""
-        known = {row.task: row.score for row in self.rows if row.score is not None}
-        return compute_mean_score(known) if known else None
+        scores = {row.task: row.score for row in self.rows if row.score is not None}
+        return compute_mean_score(scores) if scores else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "score": self.score}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What is asked of each task."""
+    """How every task is trained."""
 
     model: Model | PathLike
     recipe: FinetuneRecipe
     limit: int | None
     force: bool
 
-    def asked(self, task: GlueTask) -> dict[str, Any]:
-        """What must be the same for a task to be done already."""
-        recipe = to_mapping(_for(task, self.recipe))
+    def settings_of(self, task: GlueTask) -> dict[str, Any]:
+        """The settings that must be equal for an existing run of a task to be used."""
+        recipe = to_mapping(adapt_recipe(self.recipe, task))
         recipe["run"].pop("device", None)
         return {
             "model": UNNAMED if isinstance(self.model, Model) else str(self.model),
@@ -110,161 +115,171 @@ def glue(
             columns.
         tasks: only these tasks (default: all that are found).
         settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
-        limit: only the first examples of each file, for a quick look.
+        limit: use only the first examples of each file, for a quick test.
         force: overwrite what is in `out`.
         callbacks: for logging and progress, by the name of the task.
         options: the flags of `cloze glue` as keywords: `lr=3e-5`, `epochs=2`.
     """
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)
-    found = _found(data, tasks)
-    models = None if isinstance(model, Model) else _models(Path(model))
+    found = _find_tasks(data, tasks)
+    models = None if isinstance(model, Model) else _find_models(Path(model))
     if models is not None:
-        return GlueTable(rows=tuple(_scored(one, models, limit) for one in found))
+        return GlueTable(rows=tuple(_score_model(one, models, limit) for one in found))
     made = complete_finetuning(recipe, task="classify", options=options, settings=settings)
     assert isinstance(made, FinetuneRecipe)
     plan = _Plan(model=model, recipe=made, limit=limit, force=force)
     rows: list[GlueRow] = []
     with ExitStack() as stack:
-        place = Path(out or stack.enter_context(TemporaryDirectory(prefix="cloze-glue-")))
+        folder = Path(out or stack.enter_context(TemporaryDirectory(prefix="cloze-glue-")))
         for files in found:
             name = files.task.name
             if files.train is None or not files.dev:
-                lacking = "training" if files.train is None else "dev"
-                rows.append(GlueRow(task=name, metrics={}, score=None, note=f"no {lacking} data"))
+                missing = "training" if files.train is None else "dev"
+                rows.append(GlueRow(task=name, metrics={}, score=None, note=f"no {missing} data"))
                 continue
-            seen = callbacks(name) if callbacks else Callbacks()
-            row = _row(plan, files, place / name, seen)
+            task_callbacks = callbacks(name) if callbacks else Callbacks()
+            row = _train_task(plan, files, folder / name, task_callbacks)
             if isinstance(row, str):
                 return GlueTable(rows=tuple(rows), stopped=row)
             rows.append(row)
     return GlueTable(rows=tuple(rows))
 
 
-def _found(data: PathLike, tasks: Sequence[str]) -> list[GlueFiles]:
+def _find_tasks(data: PathLike, tasks: Sequence[str]) -> list[GlueFiles]:
+    """The files of the tasks in a folder: of those that are named, or of all."""
     folder = Path(data)
     if not folder.is_dir():
         raise InputError(
-            f"{folder}: there is no such folder", fix="name the folder that GLUE's tasks lie in"
+            f"the folder {folder} does not exist",
+            fix="name the folder that contains the tasks of GLUE",
         )
     found = find_glue_files(folder)
     if not tasks:
         if not found:
             raise InputError(
-                f"{folder}: there is no task of GLUE in it",
-                fix=f"it should have folders such as {', '.join(GLUE)} with train.tsv and dev.tsv",
+                f"{folder} contains no task of GLUE",
+                fix=f"it needs folders such as {', '.join(GLUE)} with train.tsv and dev.tsv",
             )
         return list(found.values())
     known = {name.lower(): name for name in GLUE}
-    for asked in tasks:
-        if asked.lower() not in known:
-            raise InputError(f"GLUE has no task {asked!r}", fix=suggest(asked, GLUE))
-        if known[asked.lower()] not in found:
+    for name in tasks:
+        if name.lower() not in known:
+            raise InputError(f"GLUE has no task {name!r}", fix=suggest(name, GLUE))
+        if known[name.lower()] not in found:
             raise InputError(
-                f"{folder}: there are no data for {known[asked.lower()]}",
-                fix=f"ask for {', '.join(found)}" if found else "name another folder",
+                f"{folder} contains no data for {known[name.lower()]}",
+                fix=f"choose from {', '.join(found)}" if found else "name another folder",
             )
-    wanted = {known[asked.lower()] for asked in tasks}
+    wanted = {known[name.lower()] for name in tasks}
     return [files for name, files in found.items() if name in wanted]
 
 
-def _models(folder: Path) -> dict[str, Path] | None:
-    """Models by the task their folder is named after; None where the folder is itself a model."""
+def _find_models(folder: Path) -> dict[str, Path] | None:
+    """Models by the task that their folder is named after; None if the folder itself is a model."""
     if not folder.is_dir() or (folder / "config.json").exists():
         return None
     inside = {one.name.lower(): one for one in folder.iterdir() if (one / "config.json").exists()}
     return {name: inside[name.lower()] for name in GLUE if name.lower() in inside} or None
 
 
-def _scored(files: GlueFiles, models: Mapping[str, Path], limit: int | None) -> GlueRow:
-    """The row of a model that was fine-tuned already."""
+def _score_model(files: GlueFiles, models: Mapping[str, Path], limit: int | None) -> GlueRow:
+    """The row of a model that is already fine-tuned."""
     task = files.task
     if task.name not in models or not files.dev:
         note = "no model" if task.name not in models else "no dev data"
         return GlueRow(task=task.name, metrics={}, score=None, note=note)
-    metrics, score, count, seconds = _judged(files, models[task.name], limit)
+    metrics, score, count, seconds = _evaluate_files(files, models[task.name], limit)
     return GlueRow(
         task=task.name,
         metrics=metrics,
         score=score,
         dev=count,
         seconds=seconds,
-        note=_limited(limit),
+        note=_describe_limit(limit),
     )
 
 
-def _row(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> GlueRow | str:
-    """The row of a task, by a run if need be; the signal that ended it, if one did."""
+def _train_task(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> GlueRow | str:
+    """Train a task and return its row, or the signal that ended the run.
+
+    A task whose folder contains its row is not trained again. A run that was stopped is resumed if
+    its recipe names the model and the data.
+    """
     task = files.task
-    asked = plan.asked(task)
-    begun, row = (False, None) if plan.force else _begun(folder, asked)
+    settings = plan.settings_of(task)
+    is_started, row = (False, None) if plan.force else _read_row(folder, settings)
     if row is not None:
-        return replace(row, note="; ".join(filter(None, ["from before", row.note])))
+        return replace(row, note="; ".join(filter(None, ["trained before", row.note])))
     callbacks.log(f"{task.name}:")
-    write_json(folder / FILE, {"asked": asked, "row": None})
-    named = plan.limit is None and not isinstance(plan.model, Model)
-    if begun and named and (folder / RECIPE).is_file():
+    write_json(folder / FILE, {"settings": settings, "row": None})
+    can_resume = plan.limit is None and not isinstance(plan.model, Model)
+    if is_started and can_resume and (folder / RECIPE).is_file():
         ended = resume_finetune(folder, complete(find_run_recipe(folder)), callbacks=callbacks)
     else:
         ended = finetune_encoder(
             plan.model,
             _source(task, [files.train], plan.limit),
             folder,
-            _for(task, plan.recipe),
+            adapt_recipe(plan.recipe, task),
             dev=_source(task, files.dev, plan.limit),
-            force=True,  # what may not be overwritten was found above
+            force=True,  # `_read_row` has refused to overwrite another run
             callbacks=callbacks,
         )
     if ended.stopped:
         return ended.stopped
-    row = _learned(files, folder, ended, plan.limit)
-    write_json(folder / FILE, {"asked": asked, "row": asdict(row)})
+    row = _make_row(files, folder, ended, plan.limit)
+    write_json(folder / FILE, {"settings": settings, "row": asdict(row)})
     return row
 
 
-def _begun(folder: Path, asked: Mapping[str, Any]) -> tuple[bool, GlueRow | None]:
-    """Whether a task was asked for before, and its row if known; an error if in another way."""
+def _read_row(folder: Path, settings: Mapping[str, Any]) -> tuple[bool, GlueRow | None]:
+    """Whether a folder contains a run with these settings, and its row if it is finished.
+
+    A run with other settings is an error.
+    """
     path = folder / FILE
-    fix = "choose another place, or overwrite it with --force (force=True in Python)"
+    fix = "choose another --out, or overwrite it with --force (force=True in Python)"
     if not path.is_file():
         check_output_path(folder)
         return False, None
-    known = read_json(path, fix=fix)
+    content = read_json(path, fix=fix)
     try:
-        before, row = known["asked"], known["row"]
-        made = None if row is None else GlueRow(**row)
+        row = None if content["row"] is None else GlueRow(**content["row"])
+        is_same = content["settings"] == settings
     except (TypeError, KeyError):
-        raise FolderError(f"{path} does not hold a row of the table", fix=fix) from None
-    if before != asked:
-        raise InputError(f"{folder} holds a run with other settings", fix=fix)
-    return True, made
+        raise FolderError(f"{path} does not contain a row of the table", fix=fix) from None
+    if not is_same:
+        raise InputError(f"{folder} contains a run with other settings", fix=fix)
+    return True, row
 
 
-def _learned(files: GlueFiles, folder: Path, ended: RunResult, limit: int | None) -> GlueRow:
+def _make_row(files: GlueFiles, folder: Path, ended: RunResult, limit: int | None) -> GlueRow:
+    """The row of a finished run."""
     task = files.task
     counts = read_json(folder / DATA_FACTS)
-    seeds = [t.scores for t in ended.trials or () if is_seed_trial(t)] or [ended.scores]
-    scores = [task.score([one]) for one in seeds]
-    metrics = {name: fmean(one[name] for one in seeds) for name in task.metrics}
+    by_seed = [one.scores for one in ended.trials or () if is_seed_trial(one)] or [ended.scores]
+    scores = [task.score([one]) for one in by_seed]
+    metrics = {name: fmean(one[name] for one in by_seed) for name in task.metrics}
     score = fmean(scores)
-    if len(files.dev) > 1 and len(seeds) == 1:
-        metrics, score, _, _ = _judged(files, folder, limit)
+    if len(files.dev) > 1 and len(by_seed) == 1:
+        metrics, score, _, _ = _evaluate_files(files, folder, limit)
     return GlueRow(
         task=task.name,
         metrics=metrics,
         score=score,
-        deviation=stdev(scores) if len(scores) > 1 else None,
+        score_std=stdev(scores) if len(scores) > 1 else None,
         train=counts["training"],
         dev=counts["dev"],
-        seconds=sum(t.seconds for t in ended.trials or ()) or ended.seconds,
-        note=_limited(limit),
+        seconds=sum(one.seconds for one in ended.trials or ()) or ended.seconds,
+        note=_describe_limit(limit),
     )
 
 
-def _judged(
+def _evaluate_files(
     files: GlueFiles, folder: Path, limit: int | None
 ) -> tuple[dict[str, float], float, int, float]:
-    """Metrics, score, examples and seconds of a model on each of the task's dev files."""
+    """Metrics and score of a model on the task's dev files, number of examples, and seconds."""
     task, model = files.task, load(folder, quiet=True)
     each = {
         file.name.split(".")[0]: evaluate_labelled(model, _source(task, [file], limit, read=True))
@@ -276,12 +291,12 @@ def _judged(
         for name in task.metrics
     }
     score = task.score([one.scores for one in each.values()])
-    count, seconds = (sum(getattr(e, n) for e in each.values()) for n in ("count", "seconds"))
-    return metrics, score, count, seconds
+    count = sum(one.count for one in each.values())
+    return metrics, score, count, sum(one.seconds for one in each.values())
 
 
-def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
-    """The recipe with the columns of a task."""
+def adapt_recipe(recipe: FinetuneRecipe, task: GlueTask) -> FinetuneRecipe:
+    """The recipe with the columns and the metrics of a task."""
     table = replace(
         recipe.data,
         text_column=str(task.text),
@@ -289,15 +304,15 @@ def _for(task: GlueTask, recipe: FinetuneRecipe) -> FinetuneRecipe:
         label_column=str(task.label),
         is_regression=task.kind == "number",
     )
-    metrics = recipe.run.selection_metrics or task.metrics  # they select the best epoch too
-    loss = LossConfig() if table.is_regression else recipe.loss  # its settings are about classes
+    metrics = recipe.run.selection_metrics or task.metrics  # they select the best model
+    loss = LossConfig() if table.is_regression else recipe.loss  # its settings are for classes
     return replace(recipe, data=table, loss=loss).with_run(selection_metrics=metrics)
 
 
 def _source(
     task: GlueTask, files: Sequence[Path | None], limit: int | None, *, read: bool = False
 ) -> list[Any]:
-    """Files, or their first examples."""
+    """The files of a task, or their first examples."""
     listed = [file for file in files if file is not None]
     if limit is None and not read:
         return listed
@@ -311,5 +326,5 @@ def _source(
     return [example for file in listed for example in islice(examples(file), limit)]
 
 
-def _limited(limit: int | None) -> str:
-    return "" if limit is None else f"only {limit:,} examples of a file"
+def _describe_limit(limit: int | None) -> str:
+    return "" if limit is None else f"only the first {limit:,} examples of each file"

@@ -92,7 +92,7 @@ def test_every_task_by_its_own_metric(made, data):
     for name in ("CoLA", "MRPC", "STS-B"):
         one = rows[name]
         assert one.score == np.mean(list(one.metrics.values()))
-        assert (one.train, one.dev, one.deviation, one.note) == (24, 16, None, "")
+        assert (one.train, one.dev, one.score_std, one.note) == (24, 16, None, "")
         assert one.seconds > 0
         model = cloze.load(out / name, device="cpu")
         columns = {"text_column": "4", "label_column": "2"} if name == "CoLA" else {}
@@ -108,12 +108,12 @@ def test_a_finished_task_is_not_run_again(made, base, data, monkeypatch):
     monkeypatch.setattr(room, "finetune_encoder", None)  # calling it would be an error
     again = glue(base, data, out, settings=FAST)
     assert [one.score for one in again.rows] == [one.score for one in table.rows]
-    assert [one.note for one in again.rows] == ["from before"] * 3 + ["no training data"]
+    assert [one.note for one in again.rows] == ["trained before"] * 3 + ["no training data"]
     with raises(InputError, "settings"):
         glue(base, data, out, settings=[*FAST, "run.seed=7"])
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"asked": {}, "row": {"a": 1}}'])
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"settings": {}, "row": {"a": 1}}'])
 def test_a_broken_row_is_told(base, data, tmp_path, content):
     path = tmp_path / "out" / "CoLA" / "glue.json"
     path.parent.mkdir(parents=True)
@@ -155,7 +155,7 @@ def test_several_runs_go_on_too(base, data, tmp_path, monkeypatch):
     assert (cut.rows, cut.stopped) == ((), "SIGTERM")
     monkeypatch.setattr(room, "finetune_encoder", None)  # calling it would be an error
     (row,) = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings).rows
-    assert (row.score, row.deviation) == (whole.score, whole.deviation)
+    assert (row.score, row.score_std) == (whole.score, whole.score_std)
 
 
 def test_numbers_have_no_class_weights(base, data, tmp_path):
@@ -180,11 +180,11 @@ def test_seeds_and_a_limit(base, data, tmp_path):
     scores = [np.mean([one["scores"][m] for m in ("f1", "accuracy")]) for one in trials]
     assert len(scores) == 2
     assert row.score == pytest.approx(np.mean(scores))
-    assert row.deviation == pytest.approx(np.std(scores, ddof=1))
-    assert (row.train, row.dev, row.note) == (12, 12, "only 12 examples of a file")
+    assert row.score_std == pytest.approx(np.std(scores, ddof=1))
+    assert (row.train, row.dev, row.note) == (12, 12, "only the first 12 examples of each file")
     assert glue(
         base, data, tmp_path, tasks=["MRPC"], settings=[*FAST, "run.seeds=2"], limit=12
-    ).rows[0].note == ("from before; only 12 examples of a file")
+    ).rows[0].note == ("trained before; only the first 12 examples of each file")
 
 
 def test_mnli_is_scored_on_both_of_its_files(base, tmp_path):

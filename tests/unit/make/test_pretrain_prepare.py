@@ -74,7 +74,7 @@ def test_a_run_that_is_going_on_is_not_planned_over(made, text, tmp_path, quick)
         ("a.jsonl", [], "column"),
         ("a.txt", ["vocabulary.folder={made}/tokenizer"], "--out"),
         ("a.txt", ["vocabulary.folder=nowhere"], "nowhere"),
-        ("a.txt", ["data.folder={texts}"], "something else"),
+        ("a.txt", ["data.folder={texts}"], "corpus"),
         ("a.txt", ["model.init_from=nowhere"], "nowhere"),
         ("a.txt", ["model.init_from={made}"], "--out"),
         (

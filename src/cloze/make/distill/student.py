@@ -46,7 +46,7 @@ def build_student(teacher: Model, *, layers: int | None = None, family: str | No
     parts = pooler_option(plan.config, has_pooler=False)
     module = build_on_meta(plan.config, plan.heads, **parts)
     theirs = teacher.module.state_dict()
-    weights = {name: theirs[_source(name, plan.kept)].clone() for name in module.state_dict()}
+    weights = {name: theirs[_teacher_name(name, plan.kept)].clone() for name in module.state_dict()}
     if SEGMENTS in theirs and SEGMENTS not in weights:
         weights["embeddings.position.weight"] += theirs[SEGMENTS][0]
     module.load_state_dict(weights, assign=True)
@@ -73,13 +73,13 @@ def plan_student(
     every = teacher.global_attention_every if isinstance(teacher, ModernBertConfig) else 1
     kept = choose_layers(teacher.num_layers, layers, every=every)
     return StudentPlan(
-        config=_config(teacher, family or default, len(kept)),
+        config=_student_config(teacher, family or default, len(kept)),
         heads=("mlm",) if "mlm" in heads else (),
         kept=kept,
     )
 
 
-def choose_layers(of: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
+def choose_layers(num_layers: int, layers: int | None = None, *, every: int = 1) -> tuple[int, ...]:
     """Layers of a teacher, evenly spaced from the first to the last.
 
     Half of twelve are 0, 2, 4, 7, 9 and 11, as in DistilBERT's released script. If one layer of
@@ -87,22 +87,22 @@ def choose_layers(of: int, layers: int | None = None, *, every: int = 1) -> tupl
     as near to the evenly spaced ones as possible: half of 22 with one of three global are 0, 2 …
     14, 17, 18, 20.
     """
-    if layers is None and of == 1:
+    if layers is None and num_layers == 1:
         raise ConfigError(
             "the teacher has only one layer, which cannot be halved",
-            fix="use a deeper teacher, or keep the layer with --layers 1",
+            fix="use a deeper teacher, or keep the layer with --num-layers 1",
         )
-    wanted = of // 2 if layers is None else layers
-    if not 1 <= wanted <= of:
+    wanted = num_layers // 2 if layers is None else layers
+    if not 1 <= wanted <= num_layers:
         raise ConfigError(
-            f"the student has {wanted} layers, but the teacher has {of}",
-            fix=f"use 1 to {of} layers",
+            f"the student has {wanted} layers, but the teacher has {num_layers}",
+            fix=f"use 1 to {num_layers} layers",
         )
-    even = tuple(round(index) for index in np.linspace(0, of - 1, wanted))
-    return even if every == 1 else _match_attention_kind(even, of, every)
+    even = tuple(round(index) for index in np.linspace(0, num_layers - 1, wanted))
+    return even if every == 1 else _match_attention_kind(even, num_layers, every)
 
 
-def _match_attention_kind(even: Sequence[int], of: int, every: int) -> tuple[int, ...]:
+def _match_attention_kind(even: Sequence[int], num_layers: int, every: int) -> tuple[int, ...]:
     """The ascending layers nearest to these that are global where their new index is.
 
     Dynamic programming over the indices: for each possible layer the best choice that ends with it,
@@ -116,7 +116,7 @@ def _match_attention_kind(even: Sequence[int], of: int, every: int) -> tuple[int
                 for last, (cost, kept) in best.items()
                 if last < layer
             )
-            for layer in range(index, of)
+            for layer in range(index, num_layers)
             if (layer % every == 0) == (index % every == 0)
         }
     return min(best.values())[1]
@@ -131,7 +131,7 @@ def weights_digest(module: Encoder) -> str:
     return digest.hexdigest()
 
 
-def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
+def _student_config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
     encoders = [one.name for one in list_families().values() if one.kind == "encoder"]
     one_of("distill.family", family, encoders)
     if getattr(teacher, "is_causal", False):
@@ -155,6 +155,6 @@ def _config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
     return get_family(family).config_class(**{**plan, "num_layers": layers})
 
 
-def _source(name: str, kept: Sequence[int]) -> str:
+def _teacher_name(name: str, kept: Sequence[int]) -> str:
     """The name in the teacher of a weight of the student."""
     return re.sub(r"^blocks\.(\d+)", lambda found: f"blocks.{kept[int(found[1])]}", name)

@@ -1,7 +1,7 @@
-"""Complete recipes: a name, a file or an object, with options and settings on top, made once.
+"""Complete a recipe: a name, a file or an object, changed by options and settings.
 
 The command line, the Python functions and `resume` all complete recipes here. The result is a
-frozen tree whose values are checked; nothing that runs it completes it again. No torch is imported,
+frozen tree whose values are checked; a job uses it as it is. No torch is imported,
 unless the default recipe depends on whether there is a GPU.
 """
 
@@ -52,7 +52,7 @@ Recipe: TypeAlias = (
 )
 Command = Literal["pretrain", "distill", "finetune"]
 
-LAPTOP, FAST = "laptop", "fast"  # the recipes for those who name none, without and with a GPU
+LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
 TASKS = ("classify", "tag", "answer", "choose", "translate")
 PRETRAIN_CLASSES = (PretrainRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
 FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
@@ -61,8 +61,8 @@ CLASSES: dict[Command, tuple[type[Any], ...]] = {
     "distill": (DistillRecipe,),
     "finetune": FINETUNE_CLASSES,
 }
-_OF_FAMILY: dict[str, type[Any]] = {"ngram": NGramRecipe, "word2vec": Word2VecRecipe}
-_OF_KIND: dict[str, type[Any]] = {
+_CLASS_OF_FAMILY: dict[str, type[Any]] = {"ngram": NGramRecipe, "word2vec": Word2VecRecipe}
+_CLASS_OF_KIND: dict[str, type[Any]] = {
     "encoder": PretrainRecipe,
     "language_model": LanguageModelRecipe,
     "translator": TranslationRecipe,
@@ -100,36 +100,36 @@ def complete_pretraining(
     """The complete recipe of `pretrain`.
 
     Args:
-        source: a recipe, the name of one, or its file; left out, the family's own.
-        family: of the model; left out, as the recipe says.
-        options: by the names of their flags, {"lr": 1e-4}; those that are None are left out.
+        source: a recipe, the name of one, or its file (default: that of the family).
+        family: of the model (default: that of the recipe).
+        options: by the names of their flags, {"lr": 1e-4}; None means not given.
         settings: by their paths, ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}.
     """
-    given, asked = _given(options), parse_settings(settings)
-    if isinstance(source, PRETRAIN_CLASSES) and not (family or given or asked):
+    flags, overrides = _drop_unset(options), parse_settings(settings)
+    if isinstance(source, PRETRAIN_CLASSES) and not (family or flags or overrides):
         return source
-    family = family or asked.get("model.family")
+    family = family or overrides.get("model.family")
     if family is not None:
         one_of("model.family", family, list_families())
         _check_pretrained(get_family(family))
         one_of("model.family", family, _pretrained_families())
-    init_from = given.get("init_from") or asked.get("model.init_from")
+    init_from = flags.get("init_from") or overrides.get("model.init_from")
     base = detect_family(init_from)
     if base is not None:
         _check_pretrained(base, init_from)
     if source is None:
-        source = _default_recipe(family, base, given, asked)
+        source = _default_recipe(family, base, flags, overrides)
     values = read_values(source)
-    cls = _class_for(values, family, source)
-    settled = _settle_family(values, family, base)
-    if "preset" in given and not preset_settings(settled):
-        raise OptionError("--preset", f"the family {settled}", fix="leave it out")
-    paths = {**map_options(cls, given, whose=f"the family {settled}"), **asked}
-    paths["model.family"] = settled
-    if cls is PretrainRecipe and family is not None and not _has_segments(settled):
+    cls = _check_class(values, family, source)
+    family_name = _resolve_family(values, family, base)
+    if "preset" in flags and not preset_settings(family_name):
+        raise OptionError("--preset", f"the family {family_name}", fix="leave it out")
+    paths = {**map_options(cls, flags, whose=f"the family {family_name}"), **overrides}
+    paths["model.family"] = family_name
+    if cls is PretrainRecipe and family is not None and not _has_segments(family_name):
         paths.setdefault("sampling.pairs", "none")
     made = build_recipe(cls, values, paths)
-    _check_continued(made, {**map_options(cls, given), **asked})
+    _check_continued(made, {**map_options(cls, flags), **overrides})
     return made
 
 
@@ -141,18 +141,19 @@ def complete_distillation(
     settings: Settings = (),
 ) -> DistillRecipe:
     """The complete recipe of `distill`; see `complete_pretraining`."""
-    given, asked = _given(options), parse_settings(settings)
-    if isinstance(source, DistillRecipe) and not (given or asked or teacher):
+    flags, overrides = _drop_unset(options), parse_settings(settings)
+    if isinstance(source, DistillRecipe) and not (flags or overrides or teacher):
         return source
     values = read_values(source or "distill")
     if "distill" not in values:
         raise ConfigError(
-            f"{_name(source)} is not a recipe for distill", fix="use one with a table [distill]"
+            f"{_describe_source(source)} is not a recipe for distill",
+            fix="use one with a table [distill]",
         )
-    paths = map_options(DistillRecipe, given, whose="distill")
+    paths = map_options(DistillRecipe, flags, whose="distill")
     if teacher is not None:
         paths["distill.teacher"] = str(teacher)
-    made: DistillRecipe = build_recipe(DistillRecipe, values, paths | asked)
+    made: DistillRecipe = build_recipe(DistillRecipe, values, paths | overrides)
     return made
 
 
@@ -167,21 +168,24 @@ def complete_finetuning(
     """The complete recipe of `finetune`.
 
     Args:
-        source: a recipe, the name of one, or its file; left out, the task's own.
-        task: classify, tag, answer, choose or translate; left out, as the recipe says.
+        source: a recipe, the name of one, or its file (default: that of the task).
+        task: classify, tag, answer, choose or translate (default: that of the recipe).
         model: the folder or name of the model that the run starts from.
         options: see `complete_pretraining`.
         settings: see `complete_pretraining`.
     """
-    given, asked = _given(options), parse_settings(settings)
-    if isinstance(source, FINETUNE_CLASSES) and not (task or model or given or asked):
+    flags, overrides = _drop_unset(options), parse_settings(settings)
+    if isinstance(source, FINETUNE_CLASSES) and not (task or model or flags or overrides):
         return source
     values = {} if source is None else read_values(source)
-    task = task or asked.get("task") or _task_of(values) or FinetuneRecipe.task
+    task = task or overrides.get("task") or _read_task(values) or FinetuneRecipe.task
     one_of("task", task, TASKS)
     if task == "translate":
-        return _complete_translation(source, model, given, asked)
-    paths = {**map_options(FinetuneRecipe, given, whose=f"the task {task}", task=task), **asked}
+        return _complete_translation(source, model, flags, overrides)
+    paths = {
+        **map_options(FinetuneRecipe, flags, whose=f"the task {task}", task=task),
+        **overrides,
+    }
     paths["task"] = task
     if model is not None:
         paths["model.init_from"] = model
@@ -189,27 +193,29 @@ def complete_finetuning(
         values = read_values("features" if paths.get("transfer.kind") == "features" else "finetune")
     elif get_recipe_class(values) not in (FinetuneRecipe, PretrainRecipe):
         raise ConfigError(
-            f"{_name(source)} is not a recipe for the task {task}",
+            f"{_describe_source(source)} is not a recipe for the task {task}",
             fix="use finetune, features, or a file like them",
         )
     made: FinetuneRecipe = build_recipe(FinetuneRecipe, values, paths)
     if not made.run.search:
         return made
-    fixed = {axis for axis, settled in AXES.items() if paths.keys() & set(settled)}
+    fixed = {
+        axis for axis, settings_of_axis in AXES.items() if paths.keys() & set(settings_of_axis)
+    }
     return made.with_run(fixed=tuple(sorted(fixed.union(made.run.fixed))))
 
 
 def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """A recipe of a class from plain values, with settings by their paths on top."""
-    asked, base = override({}, paths), override(values, {})
-    for group in EXCLUSIVE:  # one that is asked for replaces another of its group
+    """A recipe of a class from plain values, changed by settings that are given by their paths."""
+    overrides, base = override({}, paths), override(values, {})
+    for group in EXCLUSIVE:  # a setting that is given replaces the others of its group
         if any(f"run.{name}" in paths for name in group) and "run" in base:
             base["run"] = {name: one for name, one in base["run"].items() if name not in group}
-    if "model.preset" in paths:  # and a preset the sizes of the recipe
-        family = asked["model"].get("family") or base.get("model", {}).get("family", "bert")
+    if "model.preset" in paths:  # a preset replaces the sizes of the recipe
+        family = overrides["model"].get("family") or base.get("model", {}).get("family", "bert")
         for name in preset_settings(family) & base.get("model", {}).keys():
             del base["model"][name]
-    return from_mapping(cls, merge(base, asked))
+    return from_mapping(cls, merge(base, overrides))
 
 
 def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
@@ -218,18 +224,20 @@ def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
         return DistillRecipe
     if "task" in values:
         return FinetuneRecipe
-    return _class_of(get_family(_family_of(values)))
+    return _class_of_family(get_family(_read_family(values)))
 
 
-def _given(options: Mapping[str, Any] | None) -> dict[str, Any]:
+def _drop_unset(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options that are given."""
     return {name: value for name, value in (options or {}).items() if value is not None}
 
 
-def _class_of(family: Family) -> type[Any]:
-    return _OF_FAMILY.get(family.name) or _OF_KIND[family.kind]
+def _class_of_family(family: Family) -> type[Any]:
+    return _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND[family.kind]
 
 
-def _family_of(values: Mapping[str, Any]) -> str:
+def _read_family(values: Mapping[str, Any]) -> str:
+    """The family of a recipe: the one it names, or that of the model it continues."""
     model = values.get("model", {})
     named = model.get("family") if isinstance(model, Mapping) else None
     if named is None and isinstance(model, Mapping):
@@ -238,9 +246,12 @@ def _family_of(values: Mapping[str, Any]) -> str:
     return named or ModelChoice.family
 
 
-def _task_of(values: Mapping[str, Any]) -> str | None:
+def _read_task(values: Mapping[str, Any]) -> str | None:
     """The task of a recipe, if it is one of `finetune`."""
-    if "distill" not in values and _class_of(get_family(_family_of(values))) is TranslationRecipe:
+    if (
+        "distill" not in values
+        and _class_of_family(get_family(_read_family(values))) is TranslationRecipe
+    ):
         return "translate"
     return values.get("task")
 
@@ -248,53 +259,57 @@ def _task_of(values: Mapping[str, Any]) -> str | None:
 def _is_for_finetune(values: Mapping[str, Any]) -> bool:
     labelled = {"task", "transfer"} & values.keys() or "train" in values.get("data", {})
     sized = "batch_size" in values.get("run", {}) and "family" not in values.get("model", {})
-    return bool(labelled or sized or _task_of(values))
+    return bool(labelled or sized or _read_task(values))
 
 
-def _class_for(values: Mapping[str, Any], family: str | None, source: object) -> type[Any]:
-    """The class of a recipe for `pretrain`, if it is one and fits the family that is asked for."""
+def _check_class(values: Mapping[str, Any], family: str | None, source: object) -> type[Any]:
+    """The class of a recipe for `pretrain`; raises if it is for another command or family."""
     if "distill" in values or _is_for_finetune(values):
         command = "distill" if "distill" in values else "finetune"
         raise ConfigError(
-            f"{_name(source)} is a recipe for {command}",
+            f"{_describe_source(source)} is a recipe for {command}",
             fix=f"use cloze {command}, or a recipe for pretrain",
         )
-    said = _family_of(values)
+    recipe_family = _read_family(values)
     cls = get_recipe_class(values)
-    same = family is None or family == said
-    if not same and (cls is not PretrainRecipe or _class_of(get_family(str(family))) is not cls):
+    same = family is None or family == recipe_family
+    if not same and (
+        cls is not PretrainRecipe or _class_of_family(get_family(str(family))) is not cls
+    ):
         raise ConfigError(
-            f"the recipe is for the family {said}, but {family} was asked for",
+            f"the recipe is for the family {recipe_family}, but --family is {family}",
             fix="leave one of the two out",
         )
     return cls
 
 
-def _settle_family(values: Mapping[str, Any], family: str | None, base: Family | None) -> str:
-    """The family of the model; that of a model to continue is given."""
-    settled = family or (base.name if base else _family_of(values))
-    if base is not None and base.name != settled:
+def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family | None) -> str:
+    """The family of the model, which must be that of the model to continue."""
+    family_name = family or (base.name if base else _read_family(values))
+    if base is not None and base.name != family_name:
         raise ConfigError(
-            f"model.family is {settled!r}, but the model to continue is {base.description}",
+            f"model.family is {family_name!r}, but the model to continue is {base.description}",
             fix="leave --family out",
         )
-    cls, said = get_recipe_class(values), _family_of(values)
-    is_encoder = base is not None and _class_of(base) is cls is PretrainRecipe
-    if base is not None and base.name != said and not is_encoder:
+    cls, recipe_family = get_recipe_class(values), _read_family(values)
+    is_encoder = base is not None and _class_of_family(base) is cls is PretrainRecipe
+    if base is not None and base.name != recipe_family and not is_encoder:
         raise ConfigError(
-            f"the recipe is for the family {said}, but the model to continue is {base.description}",
+            f"the recipe is for the family {recipe_family}, but the model to continue is "
+            f"{base.description}",
             fix=f"use the recipe {base.recipe}, or leave --init-from out",
         )
-    return settled
+    return family_name
 
 
 def _pretrained_families() -> list[str]:
-    made = [one for one in list_families().values() if _class_of(one) in PRETRAIN_CLASSES]
-    return [one.name for one in made if one.recipe != "distill"]
+    """The families that `pretrain` trains."""
+    found = [one for one in list_families().values() if _class_of_family(one) in PRETRAIN_CLASSES]
+    return [one.name for one in found if one.recipe != "distill"]
 
 
 def _check_pretrained(family: Family, init_from: object = None) -> None:
-    """Raise where `pretrain` does not train a family, or cannot continue its models."""
+    """Raise if `pretrain` does not train a family, or cannot continue its models."""
     if family.kind == "translator":
         raise ConfigError(
             f"{init_from or family.name} is {family.description}, which learns from aligned text",
@@ -331,7 +346,7 @@ def _default_recipe(
 
 
 def default_recipe(device: str | None = None) -> str:
-    """The recipe of `pretrain` where none is named: fast if one GPU will run it, else laptop."""
+    """The default recipe of `pretrain`: fast if the run has one GPU, else laptop."""
     if device is None:
         import torch
 
@@ -349,8 +364,8 @@ def _has_segments(family: str) -> bool:
 def _complete_translation(
     source: Recipe | PathLike | None,
     model: str | None,
-    given: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    flags: Mapping[str, Any],
+    overrides: Mapping[str, Any],
 ) -> TranslationRecipe:
     base = detect_family(model)
     if model is not None and (base is None or base.kind != "translator"):
@@ -361,27 +376,30 @@ def _complete_translation(
     values = read_values(source or (base.recipe if base else None) or "transformer")
     if get_recipe_class(values) is not TranslationRecipe:
         raise ConfigError(
-            f"{_name(source)} is not a recipe for translate",
+            f"{_describe_source(source)} is not a recipe for translate",
             fix="use transformer, transformer-base, seq2seq, or a file with one of these families",
         )
-    family = asked.get("model.family", _family_of(values))
-    if family != _family_of(values):
+    family = overrides.get("model.family", _read_family(values))
+    if family != _read_family(values):
         raise ConfigError(
-            f"model.family is {family!r}, but the recipe is for {_family_of(values)}",
+            f"model.family is {family!r}, but the recipe is for {_read_family(values)}",
             fix="use a recipe of that family: transformer, transformer-base or seq2seq",
         )
-    paths = {**map_options(TranslationRecipe, given, whose="the task translate"), **asked}
+    paths = {
+        **map_options(TranslationRecipe, flags, whose="the task translate"),
+        **overrides,
+    }
     if base is not None:
-        paths |= {"model.init_from": model, "model.family": _settle_family(values, None, base)}
+        paths |= {"model.init_from": model, "model.family": _resolve_family(values, None, base)}
     made: TranslationRecipe = build_recipe(TranslationRecipe, values, paths)
-    _check_continued(made, {**map_options(TranslationRecipe, given), **asked})
+    _check_continued(made, {**map_options(TranslationRecipe, flags), **overrides})
     return made
 
 
 def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN401
     """Raise on settings of a model or vocabulary that the model to continue has already.
 
-    They would have no effect, and whoever gives them expects a model of another size.
+    They would have no effect, and a user who gives them expects a model of another size.
     """
     if made.model.init_from is None:
         return
@@ -395,12 +413,12 @@ def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN4
             )
 
 
-def _name(source: object) -> str:
+def _describe_source(source: object) -> str:
     return str(source) if isinstance(source, str | os.PathLike) else "it"
 
 
 def read_values(source: "DataclassInstance | PathLike") -> Mapping[str, Any]:
-    """The plain values of a recipe, of the one of a name, or of a file."""
+    """The plain values of a recipe, which is given as an object, a name or a file."""
     if isinstance(source, str | os.PathLike):
         return read_toml(find_recipe(source))
     return to_mapping(source)

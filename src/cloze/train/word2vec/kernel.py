@@ -71,13 +71,13 @@ class Corpus(NamedTuple):
     ends: NDArray[np.int64]  # where in `ids` each sentence ends
 
 
-def compiled(function: F) -> F:
+def jit(function: F) -> F:
     """Compile a function with numba; it releases the GIL."""
     made: Any = njit(nogil=True, fastmath=True, cache=True, error_model="numpy")(function)
     return made
 
 
-@compiled
+@jit
 def random_bits(state: Bits) -> np.uint64:
     """The next 64 bits (xorshift64*, Vigna 2016) of a state in an array of length one."""
     x = state[0]
@@ -88,31 +88,31 @@ def random_bits(state: Bits) -> np.uint64:
     return x * np.uint64(2685821657736338717)
 
 
-@compiled
+@jit
 def half(state: Bits) -> np.uint64:
     """32 random bits, from the better half of 64."""
     return random_bits(state) >> np.uint64(32)
 
 
-@compiled
+@jit
 def below(state: Bits, count: int) -> int:
     """A random integer from 0 to count − 1."""
     return int((half(state) * np.uint64(count)) >> np.uint64(32))
 
 
-@compiled
+@jit
 def gather(into: Floats, place: int, table: Floats, row: int) -> None:
     for j in range(table.shape[1]):
         into[place, j] = table[row, j]
 
 
-@compiled
+@jit
 def add(table: Floats, row: int, weight: np.float32, others: Floats, place: int) -> None:
     for j in range(table.shape[1]):
         table[row, j] += weight * others[place, j]
 
 
-@compiled
+@jit
 def add_weighted(
     table: Floats, row: int, weights: Floats, column: int, others: Floats, count: int
 ) -> None:
@@ -123,7 +123,7 @@ def add_weighted(
             table[row, j] += a * others[o, j] + b * others[o + 1, j] + c * others[o + 2, j]
 
 
-@compiled
+@jit
 def score(inputs: Floats, outputs: Floats, m: int, n: int, scores: Floats) -> None:
     """S = I Oᵀ, a tile of 2 × 3 at a time, so that loaded values are reused."""
     for i in range(0, m, 2):
@@ -142,7 +142,7 @@ def score(inputs: Floats, outputs: Floats, m: int, n: int, scores: Floats) -> No
             scores[i + 1, o], scores[i + 1, o + 1], scores[i + 1, o + 2] = b0, b1, b2
 
 
-@compiled
+@jit
 def score_one(inputs: Floats, table: Floats, targets: Ints, n: int, scores: Floats) -> None:
     """The same for a single input, with rows of the table, three at a time."""
     for o in range(0, n, 3):
@@ -156,7 +156,7 @@ def score_one(inputs: Floats, table: Floats, targets: Ints, n: int, scores: Floa
         scores[0, o], scores[0, o + 1], scores[0, o + 2] = a, b, c
 
 
-@compiled
+@jit
 def step_one(step: Floats, scores: Floats, table: Floats, targets: Ints, n: int) -> None:
     """G O for a single input."""
     for j in range(step.shape[1]):
@@ -168,14 +168,14 @@ def step_one(step: Floats, scores: Floats, table: Floats, targets: Ints, n: int)
             step[0, j] += a * table[p, j] + b * table[q, j] + c * table[r, j]
 
 
-@compiled
+@jit
 def error(score: np.float32, label: np.float32, lr: np.float32) -> np.float32:
     """Lr · (label − σ(score)); beyond ±30 σ is 0 or 1 in float32."""
     bounded = min(max(score, -LIMIT), LIMIT)
     return lr * (label - ONE / (ONE + np.float32(math.exp(-bounded))))
 
 
-@compiled
+@jit
 def compose(
     into: Floats, place: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
 ) -> None:
@@ -200,7 +200,7 @@ def compose(
             into[place, j] *= share
 
 
-@compiled
+@jit
 def spread(
     steps: Floats, place: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
 ) -> None:
@@ -215,7 +215,7 @@ def spread(
                 add(table, grams[g], ONE, steps, place)
 
 
-@compiled
+@jit
 def negatives_of(
     state: Bits, bars: NDArray[np.uint32], aliases: Ints, targets: Ints, first: int, last: int
 ) -> None:
@@ -225,7 +225,7 @@ def negatives_of(
         targets[o] = word if half(state) < bars[word] else aliases[word]
 
 
-@compiled
+@jit
 def subsample(
     state: Bits, ids: Ints, start: int, end: int, keep: NDArray[np.uint32], kept: Ints
 ) -> int:
@@ -238,7 +238,7 @@ def subsample(
     return length
 
 
-@compiled
+@jit
 def train(
     corpus: Corpus, tables: Tables, rules: Rules, shape: Shape, lr: np.float32, seed: np.uint64
 ) -> int:
