@@ -1,11 +1,11 @@
-"""From the folder of a run to the model that comes built in: small weights, and a card.
+"""Make the built-in model from the folder of a run: float8 weights and a model card.
 
     python bench/builtin.py runs/cloze-en --fit text/*.txt.xz --scores scores.json \\
         --machine "one NVIDIA H200"
 
-writes src/cloze/builtin/cloze-en, at most 24 MB in all. Scores are a JSON object of names and
-shares ({"SST-2 dev, accuracy": 0.9}); `--storage` says what `bench/storage.py` measured. The
-weights are rounded so that they say the same of some hundred texts of `--fit`.
+writes src/cloze/builtin/cloze-en, at most 24 MB in total. Scores are a JSON object of names and
+fractions ({"SST-2 dev, accuracy": 0.9}); `--storage` is the result of `bench/storage.py` in words.
+The weights are quantized with GPTQ on some hundred texts of `--fit`.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from cloze.errors import InputError
 from cloze.make.float8 import round_weights, save_float8
 from cloze.report.model_card import ModelFacts, TrainingText, read_scores, write_model_card
 
-ROOM = 24_000_000  # bytes
-SHORTEST = 80  # characters of a text
-FITTED, LONGEST = 400, 600  # texts to round weights on, and characters of each
+MAX_BYTES = 24_000_000
+MIN_CHARACTERS = 80  # of a text
+NUM_FITTED, MAX_CHARACTERS = 400, 600  # number of texts for GPTQ, and their maximum length
 TEXTS = [
     TrainingText(
         name="English Wikipedia, long and short articles of 2015",
@@ -39,10 +39,10 @@ TEXTS = [
     ),
 ]
 LIMITATIONS = [
-    "It knows the English of an encyclopedia of 2015 and of old books, in lower case; nothing "
-    "newer, no other language, no code.",
-    "It is small and learned for minutes: for vectors of sentences and for hard tasks, a larger "
-    "model that was trained for longer is better.",
+    "The training text is an encyclopedia of 2015 and old books, in lower case; the model knows "
+    "nothing newer, no other language and no code.",
+    "The model is small and was trained for ten minutes. For sentence embeddings and difficult "
+    "tasks, larger models that were trained longer are better.",
 ]
 
 
@@ -52,24 +52,28 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path)
     parser.add_argument(
-        "--earlier", type=Path, nargs="*", default=[], help="runs that it went on from"
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="runs that it was initialized from, the first one first",
     )
     parser.add_argument("--out", type=Path, default=BUILTIN / "cloze-en")
-    parser.add_argument("--fit", nargs="+", required=True, help="text to round the weights on")
+    parser.add_argument("--fit", nargs="+", required=True, help="text to quantize the weights on")
     parser.add_argument("--scores", type=Path, required=True)
     parser.add_argument("--machine", required=True)
     parser.add_argument("--storage", default="")
     parser.add_argument("--force", action="store_true")
     given = parser.parse_args()
     facts = ModelFacts(
-        summary="A small English encoder that comes with cloze: it fills blanks, makes vectors "
-        "and is a start for tasks of your own, with no download.",
+        summary="A small English encoder that is part of the cloze package. It predicts masked "
+        "tokens, computes embeddings and is a base model for fine-tuning, without a download.",
         texts=TEXTS,
         machine=given.machine,
         limitations=LIMITATIONS,
         storage=given.storage,
     )
-    model = round_weights(cloze.load(given.run, device="cpu"), fitting(given.fit))
+    model = round_weights(cloze.load(given.run, device="cpu"), select_texts(given.fit))
     with tempfile.TemporaryDirectory() as work:
         made = save_float8(model, Path(work) / given.out.name)
         write_model_card(given.run, made, facts, read_scores(given.scores), earlier=given.earlier)
@@ -77,26 +81,28 @@ def main() -> None:
         total = sum(path.stat().st_size for path in files)
         for path in files:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(made)}")
-        print(f"{total:>12,}  in all, of {ROOM:,}")
-        if total > ROOM:
+        print(f"{total:>12,}  in total; the maximum is {MAX_BYTES:,}")
+        if total > MAX_BYTES:
             raise InputError(
                 "the folder is too large",
                 fix="use a smaller vocabulary, fewer layers or a smaller hidden size",
             )
-        with atomic_folder(given.out, overwrite=given.force) as place:
-            shutil.copytree(made, place, dirs_exist_ok=True)
+        with atomic_folder(given.out, overwrite=given.force) as folder:
+            shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
-def fitting(sources: list[str]) -> list[str]:
-    """Texts to round weights on, as many of each file; half of them with words that are hidden."""
-    each = FITTED // len(sources)
-    texts = [text[:LONGEST] for source in sources for text in islice(long_texts(source), each)]
+def select_texts(sources: list[str]) -> list[str]:
+    """Texts for GPTQ, the same number of each file; half of them with masked words."""
+    each = NUM_FITTED // len(sources)
+    texts = [
+        text[:MAX_CHARACTERS] for source in sources for text in islice(long_texts(source), each)
+    ]
     return [_mask_words(text) if number % 2 else text for number, text in enumerate(texts)]
 
 
 def long_texts(sources: str | list[str]) -> Iterator[str]:
-    """Those with some words in them."""
-    return (row.text for row in read_rows(sources) if len(row.text) >= SHORTEST)
+    """The texts that are long enough."""
+    return (row.text for row in read_rows(sources) if len(row.text) >= MIN_CHARACTERS)
 
 
 def _mask_words(text: str) -> str:

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: vectors of texts, and fine-tuning, inside its pipelines and searches.
+"""scikit-learn estimators: embeddings and fine-tuning in pipelines and grid searches.
 
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -6,7 +6,7 @@
 
     make_pipeline(Embedder("runs/bert", pooling="cls"), LogisticRegression()).fit(texts, labels)
 
-By scikit-learn's rules a constructor only keeps what it is given; everything is checked in `fit`.
+As scikit-learn requires, constructors only store their arguments; `fit` checks them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,13 +45,13 @@ try:
 except ImportError as error:
     raise MissingExtraError("cloze.sklearn", extra="sklearn") from error
 
-Texts = Iterable[str]  # a list, an array, a column of a table
-TextsOrPairs = Iterable[str | tuple[str, str]]  # or a table of two columns
+Texts = Iterable[str]  # a list, an array or a column of a table
+TextsOrPairs = Iterable[str | tuple[str, str]]  # or a table with two columns
 PAIR = 2
 
 
-class _OfTexts(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What scikit-learn must know about estimators of texts."""
+class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Tells scikit-learn that the inputs are texts."""
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
@@ -60,21 +60,23 @@ class _OfTexts(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return tags
 
 
-class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # type: ignore[misc]
-    """Texts to vectors, as `cloze.embed` makes them.
+class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator):  # type: ignore[misc]
+    """Transforms texts to embeddings, like `cloze.embed`.
 
-    A pickle of it, such as a worker process gets, holds no weights: the model is opened again from
-    its folder. A loaded `Model` is used as it is, and does travel.
+    A pickle, such as one for a worker process, contains no weights if `model` is a path: the model
+    is loaded again. A loaded `Model` is pickled with its weights.
 
     Args:
         model: a folder, "org/name", or a loaded `Model`.
-        layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or numbers.
-        pooling: cls, mean or max; unsaid, the folder's own, else mean.
-        normalize: to length one; unsaid, as the folder says.
-        truncation: for texts that are too long: head, tail, head+tail or window; None: an error.
-        overlap: tokens that two windows share; None: a quarter of the window.
-        batch_tokens: computed at once.
-        device: for a model that is opened here; None is the GPU where there is one.
+        layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or layer
+            numbers.
+        pooling: cls, mean or max. Default: the setting of the folder, else mean.
+        normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
+        truncation: for texts that are too long: head, tail, head+tail or window; None raises an
+            error.
+        overlap: tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: maximum number of tokens in a batch.
+        device: device that the model is loaded to. Default: a GPU if there is one.
     """
 
     def __init__(
@@ -99,25 +101,25 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
         self.device = device
 
     def fit(self, X: Texts, y: object = None) -> Self:  # noqa: ARG002
-        """Open the model and check the choices; there is nothing to learn."""
-        _texts(X)
+        """Load the model and check the arguments; nothing is learned."""
+        _check_texts(X)
         if self.pooling == "none":
             raise ConfigError(
-                "an Embedder makes one vector of a text, and pooling is none",
-                fix="use cls, mean or max; cloze.embed gives the vectors of tokens",
+                "an Embedder needs one vector per text, but pooling is none",
+                fix="use cls, mean or max; for token vectors call cloze.embed",
             )
-        self.model_ = _opened(self.model, self.device)
-        self._n_features_out = self._embedded([""]).shape[1]  # of no words: checks every choice
+        self.model_ = _open_model(self.model, self.device)
+        self._n_features_out = self._embed([""]).shape[1]  # this also checks all arguments
         return self
 
     def transform(self, X: Texts) -> Vectors:
-        """One vector for each text."""
+        """The embeddings, one row per text."""
         check_is_fitted(self)
-        return self._embedded(_texts(X))
+        return self._embed(_check_texts(X))
 
-    def _embedded(self, texts: list[str]) -> Vectors:
-        if not hasattr(self, "model_"):  # from a pickle
-            self.model_ = _opened(self.model, self.device)
+    def _embed(self, texts: list[str]) -> Vectors:
+        if not hasattr(self, "model_"):  # after unpickling
+            self.model_ = _open_model(self.model, self.device)
         return embed(
             self.model_,
             texts,
@@ -141,8 +143,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # 
         return {name: value for name, value in super().__getstate__().items() if name != "model_"}
 
 
-class _Tuner(_OfTexts):
-    """What `Classifier` and `Regressor` share: `cloze finetune` in a folder that goes again."""
+class _FineTuner(_TextEstimator):
+    """Base of `Classifier` and `Regressor`: fine-tunes in a temporary folder."""
 
     def __init__(
         self,
@@ -171,11 +173,11 @@ class _Tuner(_OfTexts):
         self.random_state = random_state
         self.device = device
 
-    def _tuned(self, examples: Sequence[TextExample], labels: Sequence[str | float]) -> Model:
+    def _finetune(self, examples: Sequence[TextExample], labels: Sequence[str | float]) -> Model:
         train = [replace(one, label=label) for one, label in zip(examples, labels, strict=True)]
         with TemporaryDirectory(prefix="cloze-") as work:
             ended = finetune_encoder(self.model, train, Path(work) / "model", self._recipe())
-            if ended.stopped:  # saved for a run that goes on; here nobody could
+            if ended.stopped:  # the temporary folder cannot be resumed
                 raise KeyboardInterrupt(ended.stopped)
             return load(ended.folder, device=self.device, quiet=True)
 
@@ -190,8 +192,10 @@ class _Tuner(_OfTexts):
             "seed": self._seed(),
             "device": self.device,
         }
-        plain = {name: _plain(value) for name, value in options.items()}
-        settings = {"data.hold_out": _plain(self.hold_out)} | parse_settings(self.settings)
+        plain = {name: _to_python_number(value) for name, value in options.items()}
+        settings = {"data.hold_out": _to_python_number(self.hold_out)} | parse_settings(
+            self.settings
+        )
         made = complete_finetuning(task="classify", options=plain, settings=settings)
         assert isinstance(made, FinetuneRecipe)
         return made
@@ -203,109 +207,111 @@ class _Tuner(_OfTexts):
 
     def _predict(self, X: TextsOrPairs) -> list[Classification]:
         check_is_fitted(self)
-        return predict(self.model_, _examples(X))
+        return predict(self.model_, _make_examples(X))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         if "model_" in state:
-            state["model_"] = _packed(state["model_"])
+            state["model_"] = _pack_model(state["model_"])
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "model_" in state:
-            self.model_ = _unpacked(state["model_"], self.device)
+            self.model_ = _unpack_model(state["model_"], self.device)
 
 
-class Classifier(ClassifierMixin, _Tuner):  # type: ignore[misc]
-    """Texts, or pairs of texts, to classes, by fine-tuning.
+class Classifier(ClassifierMixin, _FineTuner):  # type: ignore[misc]
+    """Classifies texts or pairs of texts with a fine-tuned model.
 
-    `model_` is the fine-tuned `Model`, and `model_.save(folder)` keeps it for everyone. A pickle
-    holds the files of that folder, safetensors and JSON.
+    `model_` is the fine-tuned `Model`; `model_.save(folder)` writes a model folder. A pickle
+    contains the files of such a folder (safetensors and JSON).
 
     Args:
-        model: to begin with: a folder, "org/name", or a loaded `Model`.
-        epochs: how often all examples are learned from.
+        model: model to fine-tune: a folder, "org/name", or a loaded `Model`.
+        epochs: number of passes over the training data.
         lr: peak learning rate.
         batch_size: number of examples in a step.
-        transfer: what learns: full, last-N, head, or features (a regression on frozen vectors).
-        max_length: maximum number of tokens of a text (default: as many as the model takes).
-        truncation: for longer texts: head, tail, head+tail or window.
-        hold_out: a share of the examples to judge by after each epoch, so that the best is kept.
-        settings: anything else of the recipe, such as "loss.class_weights=balanced".
-        random_state: a number is the seed of the run, as of `cloze finetune --seed`.
-        device: to learn and to predict on; None is the GPU where there is one.
+        transfer: what is trained: full, last-N (layers), head, or features (logistic or ridge
+            regression on embeddings of the frozen model).
+        max_length: maximum number of tokens in a text. Default: the maximum of the model.
+        truncation: for texts that are too long: head, tail, head+tail or window.
+        hold_out: fraction of the examples to evaluate on after each epoch; the best model is kept.
+            With 0 the last model is kept.
+        settings: other settings of the recipe, such as "loss.class_weights=balanced".
+        random_state: seed, as `cloze finetune --seed`.
+        device: device for training and prediction. Default: a GPU if there is one.
     """
 
     def fit(self, X: TextsOrPairs, y: ArrayLike) -> Self:
-        """Fine-tune the model; labels may be of any kind that sorts."""
-        examples = _examples(X)
-        labels = _targets(y, examples)
+        """Fine-tune the model; labels may be of any type that can be sorted."""
+        examples = _make_examples(X)
+        labels = _check_targets(y, examples)
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
-        names = _names(classes)
+        names = _label_names(classes)
         if len(names) == 1:
             raise InputError(
-                f"there is only one class in y: {names[0]!r}",
-                fix="give examples of another: there is nothing to tell apart",
+                f"y contains only one class: {names[0]!r}",
+                fix="add examples of at least one other class",
             )
-        self.model_ = self._tuned(examples, [names[number] for number in numbers])
+        self.model_ = self._finetune(examples, [names[number] for number in numbers])
         self.classes_ = classes
         return self
 
     def predict(self, X: TextsOrPairs) -> NDArray[Any]:
-        """The likeliest class of each."""
+        """The most probable class of each text."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
     def predict_proba(self, X: TextsOrPairs) -> Vectors:
-        """The probability of every class, in the order of `classes_`."""
+        """The probabilities of the classes, in the order of `classes_`."""
         found = self._predict(X)
-        names = _names(self.classes_)
+        names = _label_names(self.classes_)
         rows = [[one.scores[name] for name in names] for one in found]
         return np.array(rows, np.float32).reshape(len(found), len(names))
 
 
-class Regressor(RegressorMixin, _Tuner):  # type: ignore[misc]
-    """Texts, or pairs of texts, to numbers, by fine-tuning. It takes what `Classifier` takes."""
+class Regressor(RegressorMixin, _FineTuner):  # type: ignore[misc]
+    """Predicts a number for texts or pairs of texts. Arguments as of `Classifier`."""
 
     def fit(self, X: TextsOrPairs, y: ArrayLike) -> Self:
         """Fine-tune the model."""
-        examples = _examples(X)
-        self.model_ = self._tuned(examples, _targets(y, examples).astype(float).tolist())
+        examples = _make_examples(X)
+        self.model_ = self._finetune(examples, _check_targets(y, examples).astype(float).tolist())
         return self
 
     def predict(self, X: TextsOrPairs) -> NDArray[np.float64]:
-        """The number of each."""
+        """The predicted number of each text."""
         return np.array([one.score for one in self._predict(X)])
 
 
-def _texts(X: Texts) -> list[str]:
-    texts = _rows(X)
+def _check_texts(X: Texts) -> list[str]:
+    texts = _list_rows(X)
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise _bad(number, text, "a string")
-    return [str(text) for text in texts]  # numpy has strings of its own
+            raise _bad_text_error(number, text, "a string")
+    return [str(text) for text in texts]  # converts numpy.str_
 
 
-def _examples(X: TextsOrPairs) -> list[TextExample]:
+def _make_examples(X: TextsOrPairs) -> list[TextExample]:
     made: list[TextExample] = []
-    for number, row in enumerate(_rows(X, pairs=True), 1):
+    for number, row in enumerate(_list_rows(X, pairs=True), 1):
         match row:
             case str():
                 text, pair = row, None
             case [str(), str()]:
                 text, pair = row
             case _:
-                raise _bad(number, row, "a string or a pair of strings")
+                raise _bad_text_error(number, row, "a string or a pair of strings")
         made.append(
             TextExample(text=str(text), pair=pair and str(pair), origin=Origin(line=number))
         )
     return made
 
 
-def _rows(X: Iterable[object], *, pairs: bool = False) -> list[object]:
-    """What a list or a column holds; of a table of pairs each row as a list."""
+def _list_rows(X: Iterable[object], *, pairs: bool = False) -> list[object]:
+    """The items of a list or column; for a table of pairs, each row as a list."""
     if isinstance(X, str):
         raise InputError("X is one string, not a list of texts", fix="put it in a list: [text]")
     shape = getattr(X, "shape", (0,))
@@ -314,51 +320,51 @@ def _rows(X: Iterable[object], *, pairs: bool = False) -> list[object]:
     if pairs and shape[1:] == (PAIR,):
         return np.asarray(X).tolist()
     raise InputError(
-        f"X has the shape {tuple(shape)}, and texts are one column",
-        fix='give one column by its name alone: frame["text"], or "text" in a ColumnTransformer',
+        f"X has the shape {tuple(shape)}, but texts must be one column",
+        fix='select one column: frame["text"], or "text" in a ColumnTransformer',
     )
 
 
-def _bad(number: int, row: object, wanted: str) -> InputError:
+def _bad_text_error(number: int, row: object, wanted: str) -> InputError:
     shown = repr(row)
     short = shown if len(shown) <= 40 else shown[:39] + "…"  # noqa: PLR2004
     return InputError(
         f"text {number} is {short} ({type(row).__name__}), not {wanted}",
-        fix="mend it, or leave it out; what is missing may be ''",
+        fix="convert it to a string ('' for a missing text), or remove the row",
     )
 
 
-def _targets(y: ArrayLike, examples: Sequence[TextExample]) -> NDArray[Any]:
+def _check_targets(y: ArrayLike, examples: Sequence[TextExample]) -> NDArray[Any]:
     if y is None:
-        raise InputError("there is nothing to learn: y is None", fix="give the labels as y")
+        raise InputError("y is None, but training needs labels", fix="pass the labels as y")
     for number, label in enumerate(np.asarray(y, object).ravel(), 1):
-        # beside strings in a list numpy would make a NaN one of them, "nan", and it a class
+        # numpy would convert a NaN among strings to the string "nan", a class of its own
         if label is None or (isinstance(label, float | np.floating) and np.isnan(label)):
-            raise InputError(f"label {number} is {label}", fix="label the text, or leave it out")
+            raise InputError(f"label {number} is {label}", fix="add the label, or remove the row")
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     check_consistent_length(examples, labels)
     return labels
 
 
-def _names(classes: NDArray[Any]) -> list[str]:
-    """The classes as the model's folder spells them."""
+def _label_names(classes: NDArray[Any]) -> list[str]:
+    """The classes as strings, as in config.json."""
     return [str(label) for label in classes.tolist()]
 
 
-def _opened(model: PathLike | Model, device: str | None) -> Model:
+def _open_model(model: PathLike | Model, device: str | None) -> Model:
     if isinstance(model, Model):
         return model
     return load(model, device=device, quiet=True, kind="encoder")
 
 
-def _packed(model: Model) -> dict[str, bytes]:
+def _pack_model(model: Model) -> dict[str, bytes]:
     with TemporaryDirectory(prefix="cloze-") as work:
         folder = model.save(Path(work) / "model")
         files = [path for path in folder.rglob("*") if path.is_file()]
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def _unpacked(files: dict[str, bytes], device: str | None) -> Model:
+def _unpack_model(files: dict[str, bytes], device: str | None) -> Model:
     with TemporaryDirectory(prefix="cloze-") as work:
         for name, content in files.items():
             path = Path(work) / name
@@ -367,6 +373,6 @@ def _unpacked(files: dict[str, bytes], device: str | None) -> Model:
         return load(work, device=device, quiet=True)
 
 
-def _plain(value: object) -> object:
-    """A number of a grid that numpy made, as Python's own."""
+def _to_python_number(value: object) -> object:
+    """A Python number for one of numpy, which grid searches pass."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""A built-in model as it ships: put beside the code, built, and used from the wheel."""
+"""The built-in model in the built wheel."""
 
 import json
 import os

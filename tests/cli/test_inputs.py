@@ -1,4 +1,4 @@
-"""Every verb that reads files reads pipes too, and line ends, marks and blanks alike."""
+"""All commands that read files also read pipes, with any line ends, byte-order marks and blanks."""
 
 import json
 import os

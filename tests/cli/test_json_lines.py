@@ -1,4 +1,4 @@
-"""What `--json` prints, of every verb: docs/json.md."""
+"""The JSON that each command prints with `--json`, as described in docs/json.md."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`cloze pretrain` makes a ModernBERT where it is asked to."""
+"""`cloze pretrain --family modernbert`, as a user runs it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The command line: `cloze VERB …`, one file per verb, each of which parses, calls and prints."""
+"""The command line: `cloze COMMAND …`, one file per command, which parses, calls and prints."""
 
 import io
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command that the arguments name. Leaves by `SystemExit`, always."""
+    """Run the command that the arguments name; it always ends with `SystemExit`."""
     from cloze.cli.app import app
     from cloze.cli.common import (
         CLOSED_PIPE,
@@ -24,7 +24,7 @@ def main() -> None:
         sys.stdout = wrap_stdout(sys.stdout)
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
-    # who called us may have closed them
+    # the calling process may have closed them
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     warnings.showwarning = show_warning(warnings.showwarning)
@@ -36,6 +36,6 @@ def main() -> None:
     except BrokenPipeError:
         discard_stdout()
         sys.exit(CLOSED_PIPE)
-    except OSError as error:  # a full disk behind standard output
+    except OSError as error:  # such as a full disk that standard output is redirected to
         print_error(describe_os_error(error))
         sys.exit(FAILED)

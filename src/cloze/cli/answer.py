@@ -1,4 +1,4 @@
-"""`cloze answer`: answer questions with spans of a context."""
+"""`cloze answer`: extractive question answering."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.common import (
+    INPUT,
     Device,
     Dtype,
     Json,
@@ -15,7 +16,6 @@ from cloze.cli.common import (
     Overlap,
     Quiet,
     SkipBad,
-    Truncation,
 )
 from cloze.cli.format import print_answer, print_json_lines
 from cloze.cli.outcomes import Outcomes
@@ -26,38 +26,53 @@ if TYPE_CHECKING:
 
 def answer(
     model: ModelFolder,
-    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="A question.")] = None,
+    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Question.")] = None,
     context: Annotated[
         str | None,
-        typer.Argument(metavar="CONTEXT", help="Text with the answer; - reads standard input."),
+        typer.Argument(
+            metavar="CONTEXT", help="Text that contains the answer; - reads standard input."
+        ),
     ] = None,
     *,
     top: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of answers per question.")
+        int, typer.Option(min=1, metavar="N", help="Number of answers to print per question.")
     ] = 1,
     max_answer_tokens: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Maximum length of an answer in tokens.")
+        int, typer.Option(min=1, metavar="N", help="Maximum length of an answer, in tokens.")
     ] = 30,
     allow_no_answer: Annotated[
         bool | None,
         typer.Option(
             "--no-answer/--always-answer",
-            help="Whether the context may have no answer (default: as the model was trained).",
+            help="Allow the result (no answer), or always return a span (default: as the model was "
+            "trained).",
         ),
     ] = None,
     whole_words: Annotated[
         bool,
         typer.Option(
             "--whole-words/--no-whole-words",
-            help="Extend answers to whole words, or leave them as the tokens that were chosen.",
+            help="Extend answers to whole words, or return exactly the predicted tokens.",
         ),
     ] = True,
-    truncation: Truncation = None,
+    truncation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHOICE",
+            help="How to shorten contexts that are too long: window splits them into overlapping "
+            "windows, head and tail keep that part (default: the model's setting, else window).",
+        ),
+    ] = None,
     overlap: Overlap = None,
     files: Annotated[
         list[str] | None,
         typer.Option(
-            "--file", "-f", metavar="PATH", help="Read questions in the SQuAD format, or -."
+            "--file",
+            "-f",
+            metavar="PATH",
+            rich_help_panel=INPUT,
+            help="Read questions and contexts from a file in the SQuAD format, or from standard "
+            "input (-); may be repeated.",
         ),
     ] = None,
     skip_bad: SkipBad = False,
@@ -66,7 +81,7 @@ def answer(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer questions with spans of a context."""
+    """Answer a question with a span of a context (extractive question answering)."""
     if (question is None or context is None) == (not files):
         raise typer.BadParameter(
             "give a question and a context, or name a file with --file", param_hint="QUESTION"
@@ -107,4 +122,4 @@ def _read_questions(
         origin = Origin(file="QUESTION", line=1)
         return iter([QuestionExample(question=question, context=text, origin=origin)])
     examples = read_question_examples(list(files or []), on_error=outcomes.on_error)
-    return (replace(example, answers=None) for example in examples)  # which are not needed
+    return (replace(example, answers=None) for example in examples)  # they are not used

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cloze import __version__
 
-INFERENCE, EVALUATION, TRAINING = "Inference", "Evaluation", "Training"
+INFERENCE, EVALUATION, TRAINING, TOOLS = "Inference", "Evaluation", "Training", "Tools"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fill": (INFERENCE, 'cloze fill runs/bert "The capital of France is [MASK]."'),
@@ -28,32 +28,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "answer": (INFERENCE, 'cloze answer runs/squad "Who slept?" "The dog slept, the cat did not."'),
     "choose": (INFERENCE, 'cloze choose runs/swag "She opened the door" "and left." "and flew."'),
     "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
-    "info": (INFERENCE, "cloze info runs/bert"),
-    "tokenize": (INFERENCE, 'cloze tokenize runs/bert "The cat sat." --pair "It slept."'),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),
     "glue": (EVALUATION, "cloze glue runs/bert --data glue/ --out runs/glue"),
+    "demo": (TRAINING, "cloze demo --out my-demo"),
     "pretrain": (TRAINING, "cloze pretrain text/*.txt.xz --out runs/my-bert --minutes 30"),
     "finetune": (
         TRAINING,
         "cloze finetune classify runs/bert --train train.tsv --dev dev.tsv --out runs/sst2",
     ),
     "distill": (TRAINING, "cloze distill runs/bert text/*.txt.xz --out runs/small --minutes 30"),
-    "report": (TRAINING, "cloze report runs/my-bert"),
-    "export": (TRAINING, "cloze export arpa runs/ngram ngram.arpa.gz"),
-    "demo": (TRAINING, "cloze demo --out my-demo"),
     "vocabulary": (TRAINING, "cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary"),
+    "info": (TOOLS, "cloze info runs/bert"),
+    "tokenize": (TOOLS, 'cloze tokenize runs/bert "The cat sat." --pair "It slept."'),
+    "report": (TOOLS, "cloze report runs/my-bert"),
+    "export": (TOOLS, "cloze export arpa runs/ngram ngram.arpa.gz"),
 }
 """By name: the section of the help, and an example."""
 
 
 @cache
 def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
-    """Import a command and make it one that click can run, or only list in the help.
+    """Import a command and make it one that click can run.
 
-    The options of recipes, which take `**options`, are generated for commands that are run.
+    A function with `**options` gets the options of its recipes, which takes time: only if `to_run`,
+    not for the list of commands.
     """
-    from cloze.cli.common import make_command
+    from cloze.cli.common import Command, make_command
 
     section, example = COMMANDS[name]
     module = import_module(f"cloze.cli.{name}")
@@ -65,7 +66,7 @@ def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
 
         function = add_flags(function, name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    cls: type[TyperCommand] = getattr(module, "COMMAND_CLASS", TyperCommand)
+    cls: type[TyperCommand] = getattr(module, "COMMAND_CLASS", Command)
     single.command(name, rich_help_panel=section, epilog=f"Example: {example}", cls=cls)(
         make_command(function)
     )
@@ -94,6 +95,15 @@ class LazyCommands(TyperGroup):
         super().__init__(**attributes)
         self.commands = CommandTable()  # type: ignore[assignment]  # it is only read
 
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        """`--version` and `--help`."""
+        from cloze.cli.common import simplify_parameter
+
+        found = super().get_params(ctx)
+        for one in found:
+            simplify_parameter(one)
+        return found
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
         """The command that the arguments name, with all of its options."""
         name, command, rest = super().resolve_command(ctx, args)
@@ -103,11 +113,11 @@ class LazyCommands(TyperGroup):
 app = typer.Typer(
     name="cloze",
     cls=LazyCommands,
-    help="Train, fine-tune and use BERT-style models on your own text.",
+    help="Pre-train, fine-tune, evaluate and use BERT and related models on your own text.",
     epilog="`cloze COMMAND --help` shows the options of a command and an example.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # what a user can cause is a ClozeError; the rest is a bug
+    pretty_exceptions_enable=False,  # an error that is no ClozeError is a bug: keep its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Device, Dtype, Json, ModelFolder, Quiet, SkipBad
+from cloze.cli.common import INPUT, Device, Dtype, Json, ModelFolder, Quiet, SkipBad
 from cloze.cli.format import print_choose, print_json_lines
 from cloze.cli.outcomes import Outcomes
 
@@ -17,26 +17,34 @@ if TYPE_CHECKING:
 
 def choose(
     model: ModelFolder,
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="A text.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="Text, such as the beginning of a story.")
+    ] = None,
     options: Annotated[
-        list[str] | None, typer.Argument(metavar="OPTION…", help="Two or more options.")
+        list[str] | None, typer.Argument(metavar="OPTION", help="Two or more options.")
     ] = None,
     *,
     question: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Question about the text.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Question about the text that the options answer."),
     ] = None,
     truncation: Annotated[
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="How to truncate long texts: head, tail or head+tail (default: the model's "
-            "setting, else an error).",
+            help="How to shorten texts that are too long: head, tail or head+tail keep that part "
+            "(default: the model's setting; without one, such a text is an error).",
         ),
     ] = None,
     files: Annotated[
         list[str] | None,
         typer.Option(
-            "--file", "-f", metavar="PATH", help="Read questions in the format of finetune, or -."
+            "--file",
+            "-f",
+            metavar="PATH",
+            rich_help_panel=INPUT,
+            help="Read texts with options from a file (the formats of `cloze finetune choose`), or "
+            "from standard input (-); may be repeated.",
         ),
     ] = None,
     skip_bad: SkipBad = False,
@@ -45,13 +53,13 @@ def choose(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Choose the option that fits a text best."""
+    """Choose the option that fits a text best (multiple choice)."""
     if files and (text is not None or question is not None):
-        raise typer.BadParameter("give a text with its options, or name a --file, not both")
+        raise typer.BadParameter("a text and --file cannot be combined: give one of them")
     if not files and (text is None or not options):
         raise typer.BadParameter("give a text and its options, or name a file with --file")
     if options and not options[1:]:
-        raise typer.BadParameter("there is only one option", param_hint="OPTION")
+        raise typer.BadParameter("there is only one option: give two or more", param_hint="OPTION")
     outcomes = Outcomes("questions", skip_bad=skip_bad)
     examples = _read_questions(text, options, question, files, outcomes)
 
@@ -85,4 +93,4 @@ def _read_questions(
         one = ChoiceExample(text=text, options=tuple(options), question=question, origin=origin)
         return iter([one])
     examples = read_choice_examples(list(files or []), on_error=outcomes.on_error)
-    return (replace(example, label=None) for example in examples)  # which is not needed
+    return (replace(example, label=None) for example in examples)  # it is not used

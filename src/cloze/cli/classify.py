@@ -36,10 +36,11 @@ def classify(
     texts: Texts = None,
     *,
     pair: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Second text, paired with every TEXT.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Second text, which is paired with every TEXT."),
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of labels to show per text.")
+        int, typer.Option(min=1, metavar="N", help="Number of labels to print per text.")
     ] = 1,
     truncation: Truncation = None,
     overlap: Overlap = None,
@@ -52,11 +53,13 @@ def classify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the label of texts, or of pairs of texts."""
+    """Predict the label of texts or of pairs of texts."""
     if pair is not None and pair_column is not None:
-        raise typer.BadParameter("the second text is given by --pair or --pair-column, not both")
+        raise typer.BadParameter("--pair and --pair-column cannot be combined: give one of them")
     if pair_column is not None and (texts or not files):
-        raise typer.BadParameter("it is a column of a --file", param_hint="--pair-column")
+        raise typer.BadParameter(
+            "it needs a table: name one with --file", param_hint="--pair-column"
+        )
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     numbered = files and not texts and text_column is not None and text_column.isdigit()
     examples = (
@@ -105,7 +108,7 @@ def _read_table(
     pair: str | None,
     outcomes: Outcomes,
 ) -> "Iterator[TextExample]":
-    """Rows of tables, with columns as for fine-tuning."""
+    """Rows of tables; columns are found as in fine-tuning."""
     from cloze.data.labelled.tables import read_text_examples
 
     examples = read_text_examples(

@@ -1,4 +1,4 @@
-"""What all commands share: options, reading of inputs, errors and exit codes, progress bars.
+"""What all commands share: options and their help, inputs, errors, exit codes, progress bars.
 
 `cloze --help` imports this module: anything heavier than typer is imported where it is used.
 """
@@ -17,6 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
 from cloze.errors import ClozeError, InputError
 from cloze.files import open_for_writing
@@ -32,6 +33,8 @@ INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
 ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
+# sections of the help, after the options of the command itself
+INPUT, GENERAL = "Input", "General"
 
 
 def _use_threads(threads: int | None) -> int | None:
@@ -43,17 +46,25 @@ def _use_threads(threads: int | None) -> int | None:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON, one line per input or one for all inputs.")
+    bool,
+    typer.Option(
+        "--json", rich_help_panel=GENERAL, help="Print the results as JSON, one object per line."
+    ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Device: cpu, cuda, cuda:1 or mps (default: auto-detected)."),
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=GENERAL,
+        help="Device to run on: cpu, cuda, cuda:1 or mps (default: auto-detected).",
+    ),
 ]
 Dtype = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Precision of the weights: float32, bfloat16 or float16.",
+        rich_help_panel=GENERAL,
+        help="Data type of the weights: float32, bfloat16 or float16.",
     ),
 ]
 Threads = Annotated[
@@ -61,74 +72,99 @@ Threads = Annotated[
     typer.Option(
         min=1,
         metavar="N",
+        rich_help_panel=GENERAL,
         callback=_use_threads,
         help="Number of CPU threads (default: auto-detected).",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the random numbers.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", rich_help_panel=GENERAL, help="Seed of the random number generator."
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", rich_help_panel=GENERAL, help="Show no progress bars and no log lines."
+    ),
+]
 
 ModelFolder = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help='Model folder, name of a built-in model, or "org/name" on the hub.'
+        metavar="MODEL",
+        help='Model folder, name of a built-in model, or "org/name" on the Hugging Face Hub.',
     ),
 ]
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts; - reads them from standard input, one per line."),
+    typer.Argument(
+        metavar="TEXT", help="One or more texts; - reads standard input, one text per line."
+    ),
 ]
 Files = Annotated[
     list[str] | None,
     typer.Option(
-        "--file", "-f", metavar="PATH", help="Read texts from a file, folder, glob, or -."
+        "--file",
+        "-f",
+        metavar="PATH",
+        rich_help_panel=INPUT,
+        help="Read texts from a file, a folder or a glob (txt, jsonl, csv, tsv, parquet), or from "
+        "standard input (-); may be repeated.",
     ),
 ]
 Truncation = Annotated[
     str | None,
     typer.Option(
         metavar="CHOICE",
-        help="How to truncate long texts: head, tail, head+tail, or window for overlapping "
-        "windows (default: the model's setting, else an error).",
+        help="How to shorten texts that are too long: head, tail or head+tail keep that part; "
+        "window splits the text into overlapping windows (default: the model's setting; without "
+        "one, such a text is an error).",
     ),
 ]
 Overlap = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Window overlap in tokens (default: a quarter of the window)."),
-]
-TextColumn = Annotated[
-    str | None,
     typer.Option(
-        metavar="COLUMN", help="Text column: name or 1-based number (default: auto-detected)."
+        metavar="N",
+        help="With --truncation window: overlap of two windows in tokens (default: a quarter of "
+        "the window).",
     ),
 ]
-PairColumn = Annotated[
-    str | None,
-    typer.Option(
+
+
+def _column_option(what: str) -> Any:  # noqa: ANN401
+    return typer.Option(
         metavar="COLUMN",
-        help="Column of the second text: name or 1-based number (default: auto-detected).",
-    ),
-]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="Label column: name or 1-based number (default: auto-detected)."
-    ),
-]
-TagColumn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="Tag column: name or 1-based number (default: auto-detected)."
-    ),
-]
+        rich_help_panel=INPUT,
+        help=f"Column of the {what}: name or 1-based number (default: auto-detected).",
+    )
+
+
+TextColumn = Annotated[str | None, _column_option("text")]
+PairColumn = Annotated[str | None, _column_option("second text of a pair")]
+LabelColumn = Annotated[str | None, _column_option("label")]
+TagColumn = Annotated[str | None, _column_option("tags")]
 Scheme = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Tag scheme: IOB1, IOB2, BMES, … (default: auto-detected)."),
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=INPUT,
+        help="Tag scheme: IOB1, IOB2, BMES, … (default: auto-detected).",
+    ),
 ]
 SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Skip rows that cannot be read, and count them.")
+    bool,
+    typer.Option(
+        "--skip-bad",
+        rich_help_panel=INPUT,
+        help="Skip rows that cannot be read, and print their number.",
+    ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", rich_help_panel=GENERAL, help="Overwrite existing files and folders."),
+]
 
 
 class _Shared(NamedTuple):
@@ -150,11 +186,10 @@ SHARED = {
 
 
 def make_command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command from its function: adds the shared options, turns errors into exit codes."""
+    """Make a command of a function: add the shared options, turn errors into exit codes."""
     signature = inspect.signature(function, eval_str=True)
     declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    for parameter in declared:
-        _escape_brackets(parameter)
+    declared = [_complete_help(one) for one in declared]
     undeclared = [name for name in SHARED if name not in signature.parameters]
 
     @functools.wraps(function)
@@ -182,30 +217,67 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _escape_brackets(parameter: inspect.Parameter) -> None:
-    """Escape [ in help texts, which rich would interpret as markup."""
-    for info in getattr(parameter.annotation, "__metadata__", ()):
-        if info.help:
-            info.help = re.sub(r"(?<!\\)\[", r"\\[", info.help)
+def _complete_help(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Write the default into the help, as `(default 5)`, and escape [, which rich would parse."""
+    if not hasattr(parameter.annotation, "__metadata__"):
+        return parameter
+    kind, info = parameter.annotation.__origin__, copy(parameter.annotation.__metadata__[0])
+    text, default = info.help or "", parameter.default
+    unstated = default is None or default is False or default is parameter.empty
+    if "(default" not in text and not unstated:
+        names = (info.default, *(info.param_decls or ()))  # typer keeps the first as `default`
+        pair = next((name for name in names if "/" in str(name)), "")
+        shown = pair.partition("/")[0] if default is True else default
+        text = f"{text.removesuffix('.')} (default {shown})."
+    info.help, info.show_default = re.sub(r"(?<!\\)\[", r"\\[", text), False
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+class Command(TyperCommand):
+    """A command whose help shows neither the types of arguments and flags nor ranges."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's copy of it
+        """The parameters, with the general options and `--help` last."""
+        found: list[Any] = super().get_params(ctx)
+        for one in found:
+            simplify_parameter(one)
+            if "--help" in one.opts:
+                one.rich_help_panel = GENERAL
+        return sorted(found, key=lambda one: one.rich_help_panel == GENERAL)
+
+
+def simplify_parameter(parameter: Any) -> None:  # noqa: ANN401
+    """Leave out of the help what typer adds: <str>, <bool>, [x>=1], and braces in the usage."""
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+        several = "" if parameter.nargs == 1 or "..." in str(name) else "..."
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - typer names it
+        parameter.get_usage_pieces = lambda ctx: [f"{name}{several}"]  # noqa: ARG005
+    elif getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    parameter._get_number_range_help_str = lambda: None
 
 
 def _shared_parameter(name: str) -> inspect.Parameter:
     option, default, shown = SHARED[name]
     kind, info = option.__origin__, copy(option.__metadata__[0])
-    info.hidden = not shown
+    info.hidden, info.show_default = not shown, False
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
 
 
 def print_error(error: ClozeError) -> None:
-    """The problem and its fix, on standard error."""
+    """Print the problem and its fix on standard error."""
     _print_label("error:", "red", error.problem)
     _print_label("fix:", "green", error.fix)
 
 
 def show_warning(others: Callable[..., None]) -> Callable[..., None]:
-    """A function that shows our own warnings on one line; `others` shows those of libraries."""
+    """A `showwarning` that prints the warnings of this package on one line.
+
+    `others` shows those of other libraries.
+    """
 
     def show(
         message: Warning | str,
@@ -240,7 +312,7 @@ _FIXES = {
 
 
 def describe_os_error(error: OSError) -> ClozeError:
-    """An error of the operating system as one of ours, with its path if that is known."""
+    """Convert an error of the operating system to a `ClozeError`; it names the path if known."""
     if error.filename == STDOUT:
         discard_stdout()  # so that it is reported once
     problem = str(error.strerror or error)
@@ -254,7 +326,7 @@ def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """The same stream as UTF-8, whose errors name standard output."""
     return io.TextIOWrapper(
         open_for_writing(stream.fileno(), name=STDOUT),
-        # tokens and JSON are UTF-8 under any locale, and no file name is a reason to fail
+        # UTF-8 in any locale; file names that are not UTF-8 are escaped
         encoding="utf-8",
         errors="backslashreplace",
         line_buffering=stream.line_buffering or stream.write_through,
@@ -262,7 +334,7 @@ def wrap_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def discard_stdout() -> None:
-    """Discard what is still to be flushed: the reader of the pipe has left."""
+    """Discard buffered output: the reader has closed the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -282,8 +354,8 @@ class Skipped:
     def print_count(self, *, skipped: bool = True) -> None:
         """Print how many there were, if any."""
         if self.count:
-            what = "skipped {:,} that could not be read" if skipped else "{:,} could not be read"
-            typer.echo(what.format(self.count), err=True)
+            what = "inputs could not be read" + (" and were skipped" if skipped else "")
+            typer.echo(f"{self.count:,} {what}", err=True)
 
 
 def print_skipped(errors: Iterable[ClozeError]) -> None:
@@ -307,18 +379,18 @@ def read_inputs(
     if not inputs and not files:
         if sys.stdin is None or sys.stdin.isatty():
             raise typer.BadParameter(
-                "no text: give one after the model, name a file with --file, or pipe lines in",
+                "no text was given: write it after the model, use --file, or pipe in lines",
                 param_hint="TEXT",
             )
         inputs = ["-"]
     given = [
-        read_rows("-", on_error=on_error) if text == "-" else iter([_argument(text, number)])
+        read_rows("-", on_error=on_error) if text == "-" else iter([_make_row(text, number)])
         for number, text in enumerate(inputs or [], 1)
     ]
     return chain(*given, read_rows(list(files or []), column=column, on_error=on_error))
 
 
-def _argument(text: str, number: int) -> "Row":
+def _make_row(text: str, number: int) -> "Row":
     from cloze.data.sources import Row
 
     try:

@@ -1,4 +1,4 @@
-"""`cloze compare`: several models on the same data."""
+"""`cloze compare`: evaluate several models on the same data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.common import (
+    INPUT,
     Device,
     Dtype,
     Force,
@@ -33,14 +34,19 @@ def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL… DATA",
-            help="Models, then data as for evaluate; for translators SOURCE TARGET.",
+            metavar="MODEL... DATA",
+            help="Two or more models, then the data as for `cloze evaluate`; for translators the "
+            "source and the target file.",
         ),
     ],
     *,
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATH", help="The data, if not the last argument; may be repeated."),
+        typer.Option(
+            metavar="PATH",
+            rich_help_panel=INPUT,
+            help="The data, if it is not the last argument; may be repeated.",
+        ),
     ] = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
@@ -66,10 +72,13 @@ def compare(
 ) -> None:
     """Compare models on the same data, with bootstrap confidence intervals.
 
-    The p-value is two-sided: below 0.05 a model differs from the first, up or down.
+    Each model is compared with the first one. The p-value is two-sided: below 0.05 the difference
+    is unlikely to be chance.
     """
     if len(models) == 1 and not data:
-        raise typer.BadParameter("give models, then the data", param_hint="MODEL… DATA")
+        raise typer.BadParameter(
+            "data are missing: give the models, then the data", param_hint="MODEL... DATA"
+        )
 
     from cloze.tasks.compare import compare, split_models_and_data
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cloze.cli.common import Device, Force, Quiet, Seed
-from cloze.cli.ended import print_end
 from cloze.cli.format import print_table
+from cloze.cli.format_run import print_run_result
 from cloze.cli.training import show_progress
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def demo(
         )
     if made.preview is not None:
         _show_preview(made.preview)
-    print_end(made.result, as_json=False)
+    print_run_result(made.result, as_json=False)
     _show(made)
     typer.echo(f'try: cloze fill {out} "Return a new [MASK]."')
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from cloze.cli.common import Force, Json, Quiet
-from cloze.cli.ended import print_end
+from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Settings,
@@ -54,7 +54,7 @@ def distill(
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
             ended = cloze.resume(out, sources=texts, settings=changed, callbacks=callbacks)
-        print_end(ended, as_json, verb="distill")
+        print_run_result(ended, as_json, command="distill")
         return
     if teacher is None:
         raise typer.BadParameter("no model to learn from: name its folder", param_hint="TEACHER")
@@ -70,4 +70,4 @@ def distill(
 
     with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
         ended = cloze.distill(teacher, texts, out, made, force=force, callbacks=callbacks)
-    print_end(ended, as_json, verb="distill")
+    print_run_result(ended, as_json, command="distill")

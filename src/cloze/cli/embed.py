@@ -45,33 +45,35 @@ def embed(
         str,
         typer.Option(
             metavar="CHOICE",
-            help="Layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or "
-            "numbers such as 0,-1 to concatenate.",
+            help="Layers to use: embeddings, second-to-last, last, sum-last-4, concat-last-4, "
+            "sum-all, or layer numbers to concatenate, such as 0,-1.",
         ),
     ] = "last",
     pooling: Annotated[
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="Pooling: cls, mean, max, or none for one vector per token (default: the model's "
-            "setting, else mean).",
+            help="Pooling over the tokens: cls, mean, max, or none for one vector per token "
+            "(default: the model's setting, else mean).",
         ),
     ] = None,
     normalize: Annotated[
         bool | None,
         typer.Option(
             "--normalize/--no-normalize",
-            help="L2-normalise the vectors (default: the model's setting, else off).",
+            help="L2-normalize the vectors (default: the model's setting, else off).",
         ),
     ] = None,
     truncation: Truncation = None,
     overlap: Overlap = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the vectors to a .npy, .jsonl or .parquet file."),
+        typer.Option(
+            metavar="FILE", help="Write the vectors to this .npy, .jsonl or .parquet file."
+        ),
     ] = None,
     batch_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Number of tokens in a batch.")
+        int, typer.Option(metavar="N", help="Maximum number of tokens in a batch.")
     ] = 2048,
     files: Files = None,
     text_column: TextColumn = None,
@@ -82,11 +84,11 @@ def embed(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute embeddings of texts, or of their tokens.
+    """Compute embeddings of texts or of tokens.
 
-    A terminal shows the first numbers. In a pipe or a file each text is a line
-    of tab-separated numbers (nan if it failed); with --pooling none each token
-    is a line: the number of its text, the token, the numbers.
+    On a terminal the first numbers of each vector are shown. In a pipe each text is one line of
+    tab-separated numbers (nan for a text that failed). With --pooling none each token is one line:
+    number of the text, token, numbers.
     """
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
@@ -120,7 +122,7 @@ def embed(
             batch_tokens=batch_tokens,
             progress=show,
         ):
-            shown = [one for one in records if _count(one, waiting.popleft(), outcomes)]
+            shown = [one for one in records if _count_record(one, waiting.popleft(), outcomes)]
             if shown:
                 write(shown)
     if out and as_json:
@@ -131,7 +133,7 @@ def embed(
     outcomes.finish(f"truncated to {opened.max_length:,} tokens")
 
 
-def _count(record: "EmbeddingRecord", row: "Row", outcomes: Outcomes) -> bool:
+def _count_record(record: "EmbeddingRecord", row: "Row", outcomes: Outcomes) -> bool:
     if record.error is None:
         return outcomes.add(truncated=record.truncated)
     where = f"{row.file}:{row.line}: {record.error.problem}"

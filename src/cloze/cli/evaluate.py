@@ -1,4 +1,4 @@
-"""`cloze evaluate`: the scores of a model on data of its kind."""
+"""`cloze evaluate`: metrics and worst errors of a model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,15 +31,19 @@ Chinese = Annotated[
     bool | None,
     typer.Option(
         "--chinese/--no-chinese",
-        help="Score answers by CMRC's rules (default: if most contexts are Chinese).",
+        help="Question answering: score by the rules of CMRC (default: if most contexts are "
+        "Chinese).",
     ),
 ]
 Bleu = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Tokenizer of BLEU: 13a, zh or none (default 13a)."),
+    typer.Option(
+        metavar="NAME", help="Translators: tokenizer of BLEU: 13a, zh or none (default 13a)."
+    ),
 ]
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML page: FILE.html.")
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Write an HTML report to this .html file."),
 ]
 
 
@@ -49,8 +53,10 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="Labelled files, pairs of texts with ratings, or -; text for a language model; "
-            "source and target for a translator; analogies and rated pairs for word vectors.",
+            help="Files, folders, globs, or - for standard input. Fine-tuned model: labelled "
+            "examples. Masked or causal language model: text. Embedding model: pairs of texts with "
+            "a rating. Translator: source file and target file. Word vectors: analogies, rated "
+            "pairs of words.",
         ),
     ],
     *,
@@ -62,23 +68,29 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write all predictions: .jsonl, .tsv, or for answers .json by id."
+            metavar="FILE",
+            help="Write all predictions to this file: .jsonl, .tsv, or for question answering "
+            ".json by id.",
         ),
     ] = None,
     report: Report = None,
     worst: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Number of worst errors to show (default 5; on a page 50)."
+            min=0,
+            metavar="N",
+            help="Number of worst errors to list (default 5; in the report 50).",
         ),
     ] = None,
     swap: Annotated[
-        bool, typer.Option("--swap", help="Predict pairs again with the two texts swapped.")
+        bool, typer.Option("--swap", help="Pairs: also evaluate with the two texts swapped.")
     ] = False,
     max_length: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Masked LM: tokens per sample (default: the model's maximum length)."
+            metavar="N",
+            help="Masked language models: maximum number of tokens in a sample (default: the "
+            "model's maximum length).",
         ),
     ] = None,
     truncation: Truncation = None,
@@ -86,7 +98,7 @@ def evaluate(
     chinese: Chinese = None,
     beam: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Translators: hypotheses of the beam search (default 4)."),
+        typer.Option(metavar="N", help="Translators: beam size (default 4)."),
     ] = None,
     bleu: Bleu = None,
     skip_bad: SkipBad = False,
@@ -96,10 +108,10 @@ def evaluate(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score a model on data of its kind, and show its worst errors.
+    """Evaluate a model on labelled data or text, and list its worst errors.
 
-    A model with a masked-LM head predicts masked tokens of running text; an embedding model, or any
-    with --pair-column or --label-column, is correlated with rated pairs of texts such as STS-B.
+    With --pair-column or --label-column, a pre-trained encoder is evaluated like an embedding
+    model: correlation of the cosine similarities with ratings of pairs of texts, as in STS-B.
     """
     from cloze.checkpoint.load import load
     from cloze.tasks.evaluate import evaluate

@@ -11,22 +11,26 @@ from cloze.cli.format import print_json
 
 def export(
     format: Annotated[
-        str, typer.Argument(metavar="FORMAT", help="Format: word2vec, arpa or huggingface.")
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help="word2vec (word vectors), arpa (n-gram models) or huggingface (encoders).",
+        ),
     ],
     model: ModelFolder,
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="File to write; for huggingface a folder.")
+        Path, typer.Argument(metavar="OUT", help="File to write, or folder for huggingface.")
     ],
     *,
     no_header: Annotated[
         bool,
-        typer.Option("--no-header", help="word2vec: leave out the first line, as GloVe does."),
+        typer.Option("--no-header", help="word2vec: write no header line, as in GloVe files."),
     ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model in a format that other programs read."""
+    """Export a model to the file format of another library."""
     from cloze.checkpoint.load import load
     from cloze.config import one_of
     from cloze.tasks.export import FORMATS, export

@@ -1,4 +1,4 @@
-"""`cloze fill`: predict masked words."""
+"""`cloze fill`: predict the masked tokens of texts."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +29,7 @@ def fill(
     model: ModelFolder,
     texts: Texts = None,
     *,
-    top: Annotated[int, typer.Option(metavar="N", help="Number of words per mask.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of words to print per mask.")] = 5,
     candidates: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +46,7 @@ def fill(
 ) -> None:
     """Predict the most probable words for each [MASK] of a text.
 
-    Long texts are cropped to a window around the masks; a note says so.
+    A text that is longer than the model's maximum length is cropped around its masks.
     """
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)

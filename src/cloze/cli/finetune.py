@@ -3,10 +3,9 @@
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from cloze.cli.common import Force, Json, Quiet
-from cloze.cli.ended import print_end
+from cloze.cli.common import Command, Force, Json, Quiet
+from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Resume,
@@ -73,7 +72,7 @@ def finetune(
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
             ended = cloze.resume(out, settings=changed, callbacks=callbacks)
-        print_end(ended, as_json, verb="finetune")
+        print_run_result(ended, as_json, command="finetune")
         return
     from cloze.make.recipe.complete import complete_finetuning
 
@@ -87,10 +86,10 @@ def finetune(
         ended = cloze.finetune(
             None, None, train or [], out, made, dev=dev or [], force=force, callbacks=callbacks
         )
-    print_end(ended, as_json, verb="finetune")
+    print_run_result(ended, as_json, command="finetune")
 
 
-class PairedFiles(TyperCommand):
+class PairedFiles(Command):
     """Reads `--train SRC TGT` of a translator as `--train SRC --train TGT`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401

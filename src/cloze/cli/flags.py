@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cloze.config import FieldInfo
 
 LANGUAGE_MODELS, TRANSLATE = "Language models", "Translate"
-# The recipes whose values are the defaults in the help, by command or by those who have an option;
-# where they differ, each value comes with what its recipe is for.
+# The recipes whose values are shown as defaults in the help, by command or by the group that has an
+# option. Where they differ, each value is shown with the text here.
 DEFAULT_RECIPES = {
     "pretrain": {"laptop": "", "fast": "on a GPU"},
     "distill": {"distill": ""},
@@ -26,7 +26,7 @@ DEFAULT_RECIPES = {
     LANGUAGE_MODELS: {"lstm": "lstm", "nnlm": "nnlm"},
     TRANSLATE: {"transformer": ""},
 }
-# the options of fine-tuning that make sense for all tasks of GLUE
+# the options of fine-tuning that apply to all tasks of GLUE
 _GLUE = frozenset(
     [
         "epochs",
@@ -50,7 +50,7 @@ CONFIGS = {
     "translate": "cloze.decode.config:BeamConfig",
     "generate": "cloze.decode.config:SamplingOptions",
 }
-_EXCLUDED = {"distill": frozenset({"pairs"})}  # a student learns no pairs
+_EXCLUDED = {"distill": frozenset({"pairs"})}  # the student is not trained on pairs
 _MODEL, _DATA, _TRAINING = _PANELS = ("Model", "Data", "Training")
 _PANEL_OF = {
     "model": _MODEL,
@@ -93,13 +93,15 @@ def add_flags(function: Callable[..., None], command: str) -> Callable[..., None
 
 def make_parameters(command: str) -> Iterator[inspect.Parameter]:
     """One parameter for each generated option of a command, sorted by the panels of the help."""
-    found = [_parameter(name, fields, command) for name, fields in collect_options(command).items()]
+    found = [
+        _make_parameter(name, fields, command) for name, fields in collect_options(command).items()
+    ]
     if command in CONFIGS:
         return (parameter for _, parameter in found)
     return (parameter for _, parameter in sorted(found, key=lambda one: _PANELS.index(one[0])))
 
 
-def _parameter(
+def _make_parameter(
     name: str, fields: "list[OptionField]", command: str
 ) -> tuple[str, inspect.Parameter]:
     """A parameter and its panel in the help."""
@@ -109,7 +111,7 @@ def _parameter(
     option = typer.Option(
         first.info.flag.name,
         metavar=first.info.flag.metavar,
-        help=describe(fields, command),
+        help=describe_option(fields, command),
         rich_help_panel=None if command in CONFIGS else panel,
     )
     return panel, inspect.Parameter(
@@ -152,19 +154,19 @@ def collect_options(command: str) -> dict[str, list[OptionField]]:
     }
 
 
-def describe(fields: list[OptionField], command: str) -> str:
+def describe_option(fields: list[OptionField], command: str) -> str:
     """The help of an option: which tasks or families have it, what it does, and its default."""
     _, path, info = fields[0]
-    text, whose = info.help or path, _owners(fields, command)
+    text, whose = info.help or path, _describe_owners(fields, command)
     if whose:
         text = f"{whose}: {text[0].lower()}{text[1:]}"
     recipes = DEFAULT_RECIPES.get(whose) or DEFAULT_RECIPES.get(command, {})
-    if "(default" not in text and (default := _default(path, info, recipes)):
+    if "(default" not in text and (default := _describe_default(path, info, recipes)):
         text += f" (default {default})"
     return text + "."
 
 
-def _owners(fields: list[OptionField], command: str) -> str:
+def _describe_owners(fields: list[OptionField], command: str) -> str:
     """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
     from cloze.make.recipe.finetune import FinetuneRecipe
     from cloze.make.recipe.language_models import TranslationRecipe
@@ -184,14 +186,14 @@ def _owners(fields: list[OptionField], command: str) -> str:
     return ""
 
 
-def _default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
+def _describe_default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
     """The value in the default recipes; where it depends on the recipe, all of them."""
     from cloze.make.recipe.complete import read_values
 
     if not recipes:
-        return _format(info.default)
+        return _format_default(info.default)
     values = {
-        whose: _format(_lookup(read_values(name), path, info.default))
+        whose: _format_default(_look_up(read_values(name), path, info.default))
         for name, whose in recipes.items()
     }
     if len(set(values.values())) == 1 or not all(values.values()):
@@ -199,7 +201,7 @@ def _default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) -> str:
     return "; ".join(f"{whose} {value}".strip() for whose, value in values.items())
 
 
-def _lookup(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa: ANN401
+def _look_up(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa: ANN401
     found: Any = values
     for name in path.split("."):
         if not isinstance(found, Mapping) or name not in found:
@@ -208,10 +210,10 @@ def _lookup(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa:
     return found
 
 
-def _format(value: object) -> str:
+def _format_default(value: object) -> str:
     if value is None or value is MISSING or isinstance(value, bool | tuple | list):
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
 def _parameter_type(infos: "list[FieldInfo]") -> Any:  # noqa: ANN401

@@ -47,17 +47,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") ->
     """A table on a terminal; elsewhere tab-separated lines, for other programs."""
     if not sys.stdout.isatty():
         for row in chain([columns], rows):
-            print(*(printable(str(cell)) for cell in row), sep="\t")
+            print(*(escape_control_characters(str(cell)) for cell in row), sep="\t")
         return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
+    table = Table(
+        title=Text(escape_control_characters(title)) if title else None, title_justify="left"
+    )
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(printable(format_cell(cell))) for cell in row))
+        table.add_row(*(Text(escape_control_characters(format_cell(cell))) for cell in row))
     Console().print(table)
 
 
@@ -75,7 +77,7 @@ def format_probability(value: float) -> str:
 _INVISIBLE = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
 
 
-def printable(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """The text with escapes for characters that move the cursor or reverse the direction.
 
     Joiners, which letters and emoji need, and spaces of any width are kept.
@@ -173,11 +175,13 @@ def _print_colored_spans(results: Results, labels: Sequence[str]) -> None:
             # a label keeps its B- only if nothing was joined; geo-loc is a label without one
             kind = span.label if span.label in kinds else span.label.split("-", 1)[-1]
             color = COLORS[kinds.index(kind) % len(COLORS)]
-            line.append(printable(one.text[end : span.start]))
-            line.append(printable(span.text), f"bold {color}")
-            line.append(f" {printable(span.label)} {span.score:.2f}", f"dim {color}")
+            line.append(escape_control_characters(one.text[end : span.start]))
+            line.append(escape_control_characters(span.text), f"bold {color}")
+            line.append(
+                f" {escape_control_characters(span.label)} {span.score:.2f}", f"dim {color}"
+            )
             end = span.end
-        line.append(printable(one.text[end:]))
+        line.append(escape_control_characters(one.text[end:]))
         console.print(line, soft_wrap=True)
 
 
@@ -353,7 +357,7 @@ class VectorLines:
             self._texts += 1
             if record.vectors is not None and record.encoding is not None:
                 for token, vector in zip(record.encoding.tokens, record.vectors, strict=True):
-                    print(self._texts, printable(token), *vector, sep="\t")
+                    print(self._texts, escape_control_characters(token), *vector, sep="\t")
             elif record.vectors is not None:
                 print(*record.vectors, sep="\t")
             elif not self._by_token:

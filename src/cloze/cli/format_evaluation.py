@@ -73,7 +73,7 @@ def print_comparison(result: "Comparison | LanguageComparison") -> None:
 
 def print_wide_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """One table; on a terminal that is too narrow for it, one per row."""
-    if not sys.stdout.isatty() or _fits(columns, rows):
+    if not sys.stdout.isatty() or _fits_terminal(columns, rows):
         print_table(columns, rows)
         return
     for row in rows:
@@ -81,7 +81,7 @@ def print_wide_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -
         print_table((columns[0], str(row[0])), cells)
 
 
-def _fits(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+def _fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     """Whether every cell fits without being folded."""
     from rich.cells import cell_len
     from rich.console import Console

@@ -5,7 +5,7 @@ from cloze.cli.format import print_info, print_json
 
 
 def info(model: ModelFolder, *, as_json: Json = False) -> None:
-    """Show a model's configuration, parameters, vocabulary, heads and labels."""
+    """Show the configuration, parameters, vocabulary, heads and labels of a model."""
     from cloze.tasks.info import info
 
     found = info(model)

@@ -1,4 +1,4 @@
-"""Running a function over many inputs; a bad one is reported and does not stop the others."""
+"""Run a function over many inputs; an input that fails is reported and does not stop the others."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,12 +16,12 @@ class Outcomes:
     """Counts results, failures and truncated inputs, and reports them on standard error.
 
     A row that cannot be read, or that the model cannot process, is reported and counted. With
-    `skip_bad` it is skipped; without, the first kind ends the command, and the second has an empty
-    row in the output and makes the command fail when the others are done.
+    `skip_bad` both are skipped. Without it, a row that cannot be read ends the command; a row that
+    the model cannot process has an empty row in the output, and the exit code is 1 in the end.
     """
 
     def __init__(self, name: str, *, skip_bad: bool) -> None:
-        self.name = name  # of what is counted: texts, questions
+        self.name = name  # plural noun of the inputs: texts, questions
         self.skip_bad = skip_bad
         self.skipped = Skipped()
         self.count = 0
@@ -29,7 +29,7 @@ class Outcomes:
 
     @property
     def on_error(self) -> Literal["raise"] | Callable[[InputError], object]:
-        """What readers do with a row that cannot be read."""
+        """Value of the `on_error` parameter of readers."""
         return self.skipped if self.skip_bad else "raise"
 
     @property
@@ -38,7 +38,7 @@ class Outcomes:
         return self.count - self.skipped.count
 
     def add(self, error: InputError | None = None, truncated: int = 0) -> bool:
-        """Count one input; whether it has a row in the output."""
+        """Count one input, and return whether it has a row in the output."""
         self.count += 1
         self.truncated += bool(truncated)
         if error is not None:
@@ -47,7 +47,7 @@ class Outcomes:
         return True
 
     def finish(self, how: str = "truncated") -> None:
-        """Print what was truncated, and how, and what failed; exit if that is a failure."""
+        """Print how many inputs were truncated (`how`) and failed; exit with 1 if any failed."""
         if self.truncated:
             typer.echo(f"{self.truncated:,} of {self.count:,} {self.name} were {how}", err=True)
         if self.count > 1 or self.skip_bad:  # the error of a single one was printed

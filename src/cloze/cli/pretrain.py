@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import Force, Json, Quiet, Threads
-from cloze.cli.ended import print_end
 from cloze.cli.format import print_json, print_table
+from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Resume,
@@ -66,7 +66,7 @@ def pretrain(
 
         with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
             ended = cloze.resume(out, sources=texts, settings=changed, callbacks=callbacks)
-        print_end(ended, as_json)
+        print_run_result(ended, as_json)
         return
     from cloze.make.recipe.complete import complete_pretraining
     from cloze.make.recipe.pretrain import PretrainRecipe
@@ -92,7 +92,7 @@ def pretrain(
             _print_plan(estimate(texts, out, made, callbacks=callbacks), as_json)
             return
         ended = cloze.pretrain(texts, out, made, force=force, callbacks=callbacks)
-    print_end(ended, as_json)
+    print_run_result(ended, as_json)
 
 
 def _print_plan(made: "Plan", as_json: bool) -> None:

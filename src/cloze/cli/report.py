@@ -1,4 +1,4 @@
-"""`cloze report`: the page about a run, drawn again."""
+"""`cloze report`: write the report page of a run again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,16 +10,17 @@ from cloze.cli.format import print_json
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a training run.")],
     *,
     title: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Of the page. [the folder's name]")
+        str | None,
+        typer.Option(metavar="TEXT", help="Title of the page (default: name of the folder)."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the report of a run again, from the files in its folder: RUN/report.html.
+    """Write the report page of a training run again: RUN/report.html.
 
-    So a run that was killed, or whose numbers were copied from elsewhere, has one too.
+    It is built from the files in the folder, so it also works for a run that was killed.
     """
     from cloze.report.page import write_report
 

@@ -1,11 +1,11 @@
-"""`cloze similar`: nearest words, analogies, the odd one out, the cosine of two words."""
+"""`cloze similar`: nearest words, analogies, odd one out, cosine similarity of two words."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, SkipBad, check_svg_path, read_inputs
+from cloze.cli.common import INPUT, Force, Json, SkipBad, check_svg_path, read_inputs
 from cloze.cli.format import (
     print_json,
     print_json_lines,
@@ -26,58 +26,76 @@ def similar(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="Folder of word vectors, or a word2vec, GloVe or fastText file."
+            metavar="MODEL",
+            help="Folder of word vectors, or file in word2vec, GloVe or fastText format.",
         ),
     ],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words; - reads standard input.")
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD", help="One or more words; - reads standard input, one word per line."
+        ),
     ] = None,
     *,
-    top: Annotated[int, typer.Option(metavar="N", help="Number of words to show.")] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of words to print.")] = 10,
     total: Annotated[
-        bool, typer.Option("--sum", help="Find words near the sum of the words, not near each.")
+        bool,
+        typer.Option("--sum", help="Find the words nearest to the sum of all WORDs, not to each."),
     ] = False,
     minus: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Subtract this word from the sum; may be repeated."),
+        typer.Option(metavar="WORD", help="With --sum: subtract this word; may be repeated."),
     ] = None,
     analogy: Annotated[
         tuple[str, str, str] | None,
-        typer.Option(metavar="A B C", help="Complete an analogy: A is to B as C is to what?"),
+        typer.Option(metavar="A B C", help="Complete an analogy: A is to B as C is to …"),
     ] = None,
     product: Annotated[
-        bool, typer.Option("--product", help="Use 3CosMul instead of 3CosAdd.")
+        bool,
+        typer.Option("--product", help="Rank sums and analogies by 3CosMul instead of 3CosAdd."),
     ] = False,
-    odd: Annotated[bool, typer.Option("--odd", help="Find the odd one out.")] = False,
+    odd: Annotated[
+        bool, typer.Option("--odd", help="Find the word that fits the others least.")
+    ] = False,
     between: Annotated[
-        bool, typer.Option("--between", help="Show the cosine of two words.")
+        bool, typer.Option("--between", help="Print the cosine similarity of two words.")
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Read only the first N words of a file (default: all)."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=INPUT,
+            help="Read only the first N words of a file (default: all).",
+        ),
     ] = None,
     no_header: Annotated[
         bool,
         typer.Option(
-            "--no-header", help="The file has no header line, as GloVe (default: auto-detected)."
+            "--no-header",
+            rich_help_panel=INPUT,
+            help="The file has no header line, like those of GloVe (default: auto-detected).",
         ),
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Plot the words in two dimensions (PCA)."),
+        typer.Option(
+            metavar="FILE", help="Plot the words in two dimensions (PCA) to an .svg file."
+        ),
     ] = None,
     plot_vectors: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Plot the vectors as rows of a heat map."),
+        typer.Option(metavar="FILE", help="Plot the vectors as a heat map to an .svg file."),
     ] = None,
     skip_bad: SkipBad = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Find nearest words, complete an analogy, find the odd one out, or compare two words."""
+    """Query word vectors: nearest words, sums, analogies, odd one out, cosine similarity."""
     is_sum = bool(total or minus or (product and not analogy))
     if sum((bool(analogy), odd, between, is_sum)) > 1 or (analogy and words):
-        raise typer.BadParameter("choose one: nearest words, a sum, --analogy, --odd or --between")
+        raise typer.BadParameter(
+            "these cannot be combined: choose one of WORDs, --sum, --analogy, --odd and --between"
+        )
     outcomes = Outcomes("words", skip_bad=skip_bad)
     given = _read_words(words, analogy, between, outcomes)
 
@@ -156,7 +174,7 @@ def _save_plots(
     from cloze.tasks.inputs import Failure
     from cloze.tasks.similar import plot_vectors, plot_words
 
-    if not words:  # none has a vector, as was reported
+    if not words:  # the errors of all words were printed
         return
     near = [one for one in found if not isinstance(one, Failure)]
     if plot is not None:

@@ -1,4 +1,4 @@
-"""`cloze tag`: find labelled spans in texts."""
+"""`cloze tag`: token classification, such as named-entity recognition."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,8 +36,9 @@ def tag(
         str,
         typer.Option(
             metavar="CHOICE",
-            help="How the tokens of a word make its tag: first, average or max; simple makes spans "
-            "of tokens, none makes each token a span.",
+            help="How the tag of a word follows from its tokens: first (the first token), average "
+            "(mean of the probabilities) or max (the most confident token). simple joins tokens "
+            "instead of words to spans, none prints each token.",
         ),
     ] = "first",
     truncation: Truncation = None,
@@ -50,7 +51,7 @@ def tag(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find labelled spans in texts, such as names, with their character offsets."""
+    """Find named entities or other tagged spans in texts, with character offsets."""
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
 

@@ -11,19 +11,23 @@ from cloze.cli.format import print_json, print_tokenize
 def tokenize(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="Model folder, tokenizer.json or vocab.txt."),
+        typer.Argument(
+            metavar="MODEL",
+            help="Model folder, name of a built-in model, or tokenizer.json or vocab.txt file.",
+        ),
     ],
     texts: Texts = None,
     *,
     pair: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Second text, paired with every TEXT.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Second text, which is paired with every TEXT."),
     ] = None,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     as_json: Json = False,
 ) -> None:
-    """Show the tokens of texts with their ids, characters and words."""
+    """Show the tokens of texts with their ids, character offsets and word numbers."""
     skipped = Skipped()
     inputs = read_inputs(texts, files, text_column, on_error=skipped if skip_bad else "raise")
 

@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 
 Sources = Annotated[
     list[str] | None,
-    typer.Argument(metavar="INPUT", help="Files, folders or globs of text; - is standard input."),
+    typer.Argument(metavar="INPUT", help="Text files, folders or globs; - reads standard input."),
 ]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="FOLDER", help="Folder of the run and of the model.")
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder to write the run and the model to.")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set any setting of the recipe, by its path."),
+    typer.Option(
+        "--set",
+        metavar="A.B=C",
+        help="Override a setting of the recipe, such as optimizer.lr=1e-4; may be repeated.",
+    ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 
 
 @contextmanager
 def report_usage() -> Iterator[None]:
-    """Report an option that the family or the task does not have as bad usage."""
+    """Report an option that the family or the task does not have as a usage error."""
     from cloze.make.recipe.options import OptionError
 
     try:
@@ -50,9 +54,10 @@ def settings_to_resume(
     *others: object,
     moved: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Options and settings of a resumed run; those that would make it another run are refused.
+    """The settings to change in a resumed run; those that must stay the same are rejected.
 
-    `moved` are settings that name the same as before in another place.
+    `others` are arguments that a resumed run does not take, `moved` are settings with new paths of
+    the same files.
     """
     from cloze.config import parse_settings
     from cloze.make.recipe.complete import CLASSES, get_recipe_class, read_values
@@ -61,19 +66,19 @@ def settings_to_resume(
 
     fields = [find_options(cls).items() for classes in CLASSES.values() for cls in classes]
     changeable = {name for some in fields for name, (path, _) in some if path in CHANGEABLE}
-    asked = parse_settings(settings or [])
-    refused = [*(options.keys() - changeable), *(asked.keys() - CHANGEABLE)]
-    if refused or any(others):
-        what = f"{min(refused)} cannot be changed" if refused else "it takes nothing else"
+    assigned = parse_settings(settings or [])
+    rejected = [*(options.keys() - changeable), *(assigned.keys() - CHANGEABLE)]
+    if rejected or any(others):
+        what = f"{min(rejected)} cannot be changed" if rejected else "it takes no other arguments"
         raise ConfigError(
             f"--resume continues a run with its own recipe: {what}",
-            fix="give --resume and --out alone, or start a new run",
+            fix="give only --resume and --out, or start a new run",
         )
     from cloze.make.run_folder import find_run_recipe
 
     cls = get_recipe_class(read_values(find_run_recipe(out)))
     with report_usage():
-        return {**map_options(cls, options, whose="this run"), **asked, **(moved or {})}
+        return {**map_options(cls, options, whose="this run"), **assigned, **(moved or {})}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
+    INPUT,
     Device,
     Dtype,
     Force,
@@ -17,7 +18,13 @@ from cloze.cli.common import (
     progress,
     read_inputs,
 )
-from cloze.cli.format import join_lines, print_json, print_json_lines, print_translate, printable
+from cloze.cli.format import (
+    escape_control_characters,
+    join_lines,
+    print_json,
+    print_json_lines,
+    print_translate,
+)
 from cloze.cli.outcomes import Outcomes, add_location
 from cloze.errors import InputError
 
@@ -39,28 +46,43 @@ def translate(
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="How to truncate long sentences: head, tail or head+tail (default: an error).",
+            help="How to shorten sentences that are too long: head, tail or head+tail keep that "
+            "part (default: such a sentence is an error).",
         ),
     ] = None,
     file: Annotated[
         str | None,
         typer.Option(
-            "--file", "-f", metavar="PATH", help="Read sentences from a file, one per line, or -."
+            "--file",
+            "-f",
+            metavar="PATH",
+            rich_help_panel=INPUT,
+            help="Read sentences from a file, or from standard input (-), one per line.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the best translations to a file, one per line."),
+        typer.Option(
+            metavar="FILE", help="Write the best translations to this file, one per line."
+        ),
     ] = None,
     align: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Plot the word alignment to a .svg file."),
+        typer.Option(
+            metavar="FILE", help="Plot the word alignment of the first sentence to an .svg file."
+        ),
     ] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Plot lines between words instead of a heat map.")
+        bool,
+        typer.Option(
+            "--lines", help="With --align: draw lines between words instead of a heat map."
+        ),
     ] = False,
     batch_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Number of source tokens, times the beam, in a batch.")
+        int,
+        typer.Option(
+            metavar="N", help="Maximum number of source tokens in a batch, times the beam size."
+        ),
     ] = 4096,
     force: Force = False,
     device: Device = None,
@@ -69,7 +91,7 @@ def translate(
     quiet: Quiet = False,
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Translate sentences, one line of output per line of input."""
+    """Translate sentences: one translation per line."""
     inputs = [] if file and not texts else read_inputs(texts)
 
     from cloze.checkpoint.load import load
@@ -103,7 +125,8 @@ def translate(
     if out is not None:
         write_text(out, "".join(f"{join_lines(one.text)}\n" for one in found))
     else:
-        _print(found, errors, as_json=as_json, table=options.get("n_best", 1) > 1)
+        several = options.get("n_best", 1) > 1
+        _print_translations(found, errors, as_json=as_json, table=several)
     for n, one in enumerate(found):
         outcomes.add(errors.get(n), one.truncated)
     if out is not None:
@@ -113,7 +136,7 @@ def translate(
     outcomes.finish()
 
 
-def _print(
+def _print_translations(
     found: "list[Translation]", errors: dict[int, InputError], *, as_json: bool, table: bool
 ) -> None:
     from cloze.tasks.inputs import Failure
@@ -143,11 +166,16 @@ def _plot_alignment(
     aligned = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
     one, shown = next(aligned, (None, None))
     if one is None or shown is None:
-        if failed:  # and the reason was printed
+        if failed:  # the errors were printed
             return
-        raise InputError("there is nothing to plot", fix="give a sentence that is not blank")
+        raise InputError(
+            "--align has nothing to plot: all sentences are blank",
+            fix="give a sentence that is not blank",
+        )
     if not quiet:
-        typer.echo(f"{path} shows the first sentence: {printable(one.source)}", err=True)
+        typer.echo(
+            f"{path} shows the first sentence: {escape_control_characters(one.source)}", err=True
+        )
     words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
     plot = AlignmentLines(title="Alignment", **words) if lines else alignment_heatmap(**words)
     plot.save(path)

@@ -12,8 +12,7 @@ from cloze.plot.svg import Element, Value
 FONT = 12
 ROW = 19  # height of a row of the legend
 _LETTER = 0.62  # width of a letter in units of the font size, in the widest of the usual fonts
-# Larger values are not measurements and leave no room to round up; smaller intervals are empty in
-# floating point.
+# Larger values cannot be rounded up, and smaller intervals are empty in floating point.
 LARGEST = 1e300
 SMALLEST = 1e-300
 _SAME = 1e-9  # values that differ by less, relative to their size, are equal
@@ -138,13 +137,13 @@ def draw_grid(
     area: PlotArea, x: Scale, y: Scale, *, x_label: str = "", percents: bool = False
 ) -> Iterator[Element]:
     """Grid lines at round values, and the tick labels of both axes."""
-    for place, text in _labelled_ticks(y, 5, percents=percents):
-        yield Element("path", d=f"M{area.left:.1f} {place:.1f}H{area.right:.1f}", class_="grid")
-        yield draw_text(text, area.left - 8, place + 4, class_="muted end")
+    for pixel, text in _labelled_ticks(y, 5, percents=percents):
+        yield Element("path", d=f"M{area.left:.1f} {pixel:.1f}H{area.right:.1f}", class_="grid")
+        yield draw_text(text, area.left - 8, pixel + 4, class_="muted end")
     yield Element("path", d=f"M{area.left:.1f} {area.bottom:.1f}H{area.right:.1f}", class_="axis")
-    for place, text in _labelled_ticks(x, int((area.right - area.left) // 80)):
-        yield Element("path", d=f"M{place:.1f} {area.bottom:.1f}v4", class_="axis")
-        yield draw_text(text, place, area.bottom + 17, class_="muted middle")
+    for pixel, text in _labelled_ticks(x, int((area.right - area.left) // 80)):
+        yield Element("path", d=f"M{pixel:.1f} {area.bottom:.1f}v4", class_="axis")
+        yield draw_text(text, pixel, area.bottom + 17, class_="muted middle")
     if x_label:
         yield draw_text(x_label, area.right, area.bottom + 33, class_="muted end")
 

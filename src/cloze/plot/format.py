@@ -16,13 +16,13 @@ def format_number(value: float) -> str:
     if value == 0:
         return "0"
     if size >= _HUGE or size < _TINY:
-        return _power(f"{value:.2e}")
+        return _shorten_exponent(f"{value:.2e}")
     if size < 999.5:  # noqa: PLR2004 - rounds to 1,000 with four digits or fewer
         return f"{value:.4g}"
     if size < 9_999.5:  # noqa: PLR2004
         return f"{value:,.0f}"
     unit, suffix = next(pair for pair in _SUFFIXES if size >= 0.9995 * pair[0])
-    return f"{_digits(value / unit)}{suffix}"
+    return f"{_format_three_digits(value / unit)}{suffix}"
 
 
 def format_percent(fraction: float, decimals: int = 1) -> str:
@@ -40,7 +40,7 @@ def format_bytes(count: float) -> str:
     if count < _SUFFIXES[-1][0]:
         return f"{count:.0f} bytes"
     unit, suffix = next(pair for pair in _SUFFIXES if count >= pair[0])
-    return f"{_digits(count / unit)}\N{NO-BREAK SPACE}{suffix}B"
+    return f"{_format_three_digits(count / unit)}\N{NO-BREAK SPACE}{suffix}B"
 
 
 def format_duration(seconds: float) -> str:
@@ -61,25 +61,25 @@ def format_ticks(ticks: Sequence[float], *, percents: bool = False) -> list[str]
         return [format_percent(tick) if percents else format_number(tick) for tick in ticks]
     step, largest = ticks[1] - ticks[0], max(map(abs, ticks))
     if percents:
-        return [format_percent(tick, _decimals(100 * step)) for tick in ticks]
+        return [format_percent(tick, _num_decimals(100 * step)) for tick in ticks]
     if largest >= _HUGE or largest <= 10 * _TINY:
-        return ["0" if abs(tick) < step / 2 else _power(f"{tick:.2e}") for tick in ticks]
+        return ["0" if abs(tick) < step / 2 else _shorten_exponent(f"{tick:.2e}") for tick in ticks]
     unit, suffix = next((pair for pair in _SUFFIXES if largest >= max(10_000, pair[0])), (1, ""))
-    decimals = _decimals(step / unit)
+    decimals = _num_decimals(step / unit)
     return [
         "0" if abs(tick) < step / 2 else f"{tick / unit:,.{decimals}f}{suffix}" for tick in ticks
     ]
 
 
-def _decimals(step: float) -> int:
+def _num_decimals(step: float) -> int:
     return max(0, -math.floor(math.log10(step) + 1e-9))
 
 
-def _digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"  # noqa: PLR2004
 
 
-def _power(text: str) -> str:
+def _shorten_exponent(text: str) -> str:
     """2.00e-05 as 2e-5."""
     digits, power = text.split("e")
     return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"

@@ -43,7 +43,7 @@ class Heatmap(Figure):
     column_title: str = ""
     percent: bool = False  # values are fractions
     shades: Sequence[Sequence[float]] | None = None
-    shade_title: str = ""  # what the shade is a fraction of, for the tooltip
+    shade_title: str = ""  # meaning of the shade, for the tooltip: "of the row"
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Heatmap(Figure):
             "columns": list(self.columns),
             "row_title": self.row_title,
             "column_title": self.column_title,
-            "values": [[_finite(value) for value in row] for row in self.values],
+            "values": [[_to_finite(value) for value in row] for row in self.values],
         }
 
     @property
@@ -92,8 +92,8 @@ class Heatmap(Figure):
             "svg",
             *children,
             draw_heading(self.title, ""),
-            Element("g", *self._names(layout)),
-            Element("g", *self._cells(layout), class_="data"),
+            Element("g", *self._draw_names(layout)),
+            Element("g", *self._draw_cells(layout), class_="data"),
             class_="heat",
             viewBox=f"{-MARGIN} {-MARGIN} {width:.0f} {height:.0f}",
             role="img",
@@ -104,7 +104,7 @@ class Heatmap(Figure):
     def _layout(self) -> "_Layout":
         return _Layout.of(self)
 
-    def _names(self, layout: "_Layout") -> Iterator[Element]:
+    def _draw_names(self, layout: "_Layout") -> Iterator[Element]:
         size = min(FONT, 0.9 * layout.cell_height)
         for number, name in enumerate(self.rows):
             middle = layout.top + (number + 0.5) * layout.cell_height
@@ -115,26 +115,26 @@ class Heatmap(Figure):
         for number, name in enumerate(self.columns):
             x, y = layout.left + (number + 0.5) * layout.cell_width, layout.top - 8
             if layout.slanted:
-                place = f"translate({x + 0.35 * size:.1f} {y:.1f}) rotate(-45)"
-                yield Element("text", _shorten(name), transform=place, font_size=size)
+                transform = f"translate({x + 0.35 * size:.1f} {y:.1f}) rotate(-45)"
+                yield Element("text", _shorten(name), transform=transform, font_size=size)
             else:
                 yield draw_text(_shorten(name), x, y, class_="middle", font_size=size)
         across, down = (layout.left + layout.right) / 2, (layout.top + layout.bottom) / 2
         if self.row_title:
-            place = f"translate(10 {down:.1f}) rotate(-90)"
-            yield Element("text", self.row_title, class_="muted middle", transform=place)
+            transform = f"translate(10 {down:.1f}) rotate(-90)"
+            yield Element("text", self.row_title, class_="muted middle", transform=transform)
         if self.column_title:
             yield draw_text(self.column_title, across, 36, class_="muted middle")
 
-    def _cells(self, layout: "_Layout") -> Iterator[Element]:
+    def _draw_cells(self, layout: "_Layout") -> Iterator[Element]:
         if not (self.rows and self.columns):
             yield draw_text("no values", layout.width / 2, layout.height / 2, class_="muted middle")
             return
-        shades = self._shades()
+        shades = self._compute_shades()
         write, size = layout.numbers
         for row, values in enumerate(self.values):
             for column, given in enumerate(values):
-                value = _finite(given)
+                value = _to_finite(given)
                 x = layout.left + column * layout.cell_width
                 y = layout.top + row * layout.cell_height
                 yield Element(
@@ -154,23 +154,24 @@ class Heatmap(Figure):
                         write(value), x + layout.cell_width / 2, middle, class_=css, font_size=size
                     )
 
-    def _shades(self) -> list[list[float]]:
+    def _compute_shades(self) -> list[list[float]]:
         if self.shades is not None:
             return [[_clamp_shade(shade) for shade in row] for row in self.shades]
         largest = max(_known_values(self.values), default=0.0)
         whole = largest if largest > 0 else 1.0
         return [
-            [_clamp_shade((_finite(value) or 0.0) / whole) for value in row] for row in self.values
+            [_clamp_shade((_to_finite(value) or 0.0) / whole) for value in row]
+            for row in self.values
         ]
 
     def _tooltip(self, row: int, column: int, shade: float) -> str:
-        value = _finite(self.values[row][column])
+        value = _to_finite(self.values[row][column])
         exact = "–" if value is None else f"{value:,.6g}"
         shown = format_percent(value, 2) if self.percent and value is not None else exact
-        share = f" ({format_percent(shade)} {self.shade_title})" if self.shade_title else ""
+        fraction = f" ({format_percent(shade)} {self.shade_title})" if self.shade_title else ""
         sides = ((self.row_title, self.rows[row]), (self.column_title, self.columns[column]))
         names = ", ".join(f"{title}: {name}" if title else name for title, name in sides)
-        return f"{names} – {shown}{share}"
+        return f"{names} – {shown}{fraction}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,10 +283,10 @@ def _clamp_shade(shade: float) -> float:
 
 
 def _known_values(values: Sequence[Sequence[float | None]]) -> list[float]:
-    known = (_finite(value) for row in values for value in row)
+    known = (_to_finite(value) for row in values for value in row)
     return [value for value in known if value is not None]
 
 
-def _finite(value: float | None) -> float | None:
+def _to_finite(value: float | None) -> float | None:
     """A Python float; None for None, NaN and infinity."""
     return None if value is None or not math.isfinite(value) else float(value)

@@ -243,7 +243,7 @@ class _Layout:
     @classmethod
     def of(cls, chart: LineChart) -> "_Layout":
         width = chart.width
-        lines = _drawn_lines(chart)
+        lines = _make_lines(chart)
         # A single line needs no legend: the heading says what it is.
         named = [(line.name, line.style) for line in lines] if len(lines) > 1 else []
         rows = draw_legend(named, width, _HEADING - 4)
@@ -267,22 +267,22 @@ class _Layout:
         )
 
 
-def _drawn_lines(chart: LineChart) -> list[DrawnLine]:
+def _make_lines(chart: LineChart) -> list[DrawnLine]:
     """Each series with its drawable points; series without any are left out."""
     lines = []
-    colours = count()
+    colors = count()
     for series in chart.series:
         points = [
             (float(x), float(y) if y is not None and is_drawable(y, log=chart.log) else None)
             for x, y in zip(series.x, series.y, strict=True)
             if is_drawable(x)
         ]
-        colour = series.color
-        if colour is None and series.style != "reference":
-            colour = next(colours)
+        color = series.color
+        if color is None and series.style != "reference":
+            color = next(colors)
         if any(y is not None for _, y in points):
-            look = LineStyle(kind=series.style, color=colour)
-            lines.append(DrawnLine(name=series.name, style=look, points=points))
+            style = LineStyle(kind=series.style, color=color)
+            lines.append(DrawnLine(name=series.name, style=style, points=points))
     return lines
 
 
@@ -298,9 +298,9 @@ def _to_json_values(values: Sequence[float | None]) -> list[float | None]:
 
 
 def thin_points(points: Sequence[Point]) -> Sequence[Point]:
-    """Thin out a long line: of each short segment keep both ends, the minimum and the maximum.
+    """Thin out a long line, without losing peaks and gaps.
 
-    So no peak and no gap is lost.
+    Of each short segment both ends, the minimum, the maximum and a gap are kept.
     """
     size = -(-len(points) // _SEGMENTS)
     if size <= 4:  # noqa: PLR2004 - as many as would be kept
@@ -335,21 +335,21 @@ def draw_legend(
     """Rows of names with a sample of each line; as many rows as the width requires."""
     rows: list[list[Element]] = []
     across = width
-    for name, look in entries:
+    for name, style in entries:
         shown = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
         needed = _SAMPLE + 8 + text_width(shown) + 14
         if not rows or across + needed > width:
             rows.append([])
             across = 0.0
         middle = top + ROW * (len(rows) - 0.5)
-        rows[-1] += _draw_sample(look, across, middle)
+        rows[-1] += _draw_sample(style, across, middle)
         rows[-1].append(draw_text(shown, across + _SAMPLE + 8, middle + 4))
         across += needed
     return rows
 
 
-def _draw_sample(look: LineStyle, left: float, middle: float) -> Iterator[Element]:
-    yield Element("path", d=f"M{left:.1f} {middle:.1f}h{_SAMPLE}", class_=look.css)
-    if look.marker:
-        place = f"translate({left + _SAMPLE / 2:.1f} {middle:.1f})"
-        yield Element("path", d=look.marker, class_=f"mark {look.css}", transform=place)
+def _draw_sample(style: LineStyle, left: float, middle: float) -> Iterator[Element]:
+    yield Element("path", d=f"M{left:.1f} {middle:.1f}h{_SAMPLE}", class_=style.css)
+    if style.marker:
+        transform = f"translate({left + _SAMPLE / 2:.1f} {middle:.1f})"
+        yield Element("path", d=style.marker, class_=f"mark {style.css}", transform=transform)

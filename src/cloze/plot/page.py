@@ -60,7 +60,7 @@ class Facts:
         return {"kind": "facts", "facts": facts}
 
     def element(self) -> Element:
-        return Element("dl", *map(_fact, self.facts), class_="facts")
+        return Element("dl", *map(_render_fact, self.facts), class_="facts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +90,16 @@ class Table:
 
     def element(self) -> Element:
         parts = [Element("caption", self.title)] if self.title else []
-        looks = [_column_class(column) for column in zip(*self.rows, strict=True)]
-        looks = looks or ["short"] * len(self.columns)
+        classes = [_column_class(column) for column in zip(*self.rows, strict=True)]
+        classes = classes or ["short"] * len(self.columns)
         if self.columns:
-            names = zip(self.columns, looks, strict=True)
+            names = zip(self.columns, classes, strict=True)
             heads = (
-                Element("th", name, scope="col", class_=look if look == "number" else None)
-                for name, look in names
+                Element("th", name, scope="col", class_=css if css == "number" else None)
+                for name, css in names
             )
             parts.append(Element("thead", Element("tr", *heads)))
-        rows = (Element("tr", *map(_cell, row, looks)) for row in self.rows)
+        rows = (Element("tr", *map(_render_cell, row, classes)) for row in self.rows)
         table = Element("table", *parts, Element("tbody", *rows))
         return Element("div", table, class_="card")
 
@@ -120,10 +120,10 @@ class Bars:
 
     def element(self) -> Element:
         caption = [Element("caption", self.title)] if self.title else []
-        rows = (self._row(label, value) for label, value in self.rows)
+        rows = (self._render_row(label, value) for label, value in self.rows)
         return Element("table", *caption, Element("tbody", *rows), class_="bars")
 
-    def _row(self, label: str, value: float) -> Element:
+    def _render_row(self, label: str, value: float) -> Element:
         length = min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
         drawing = Element(
             "svg",
@@ -251,7 +251,7 @@ class Page:
         style = load_asset("page.css") + load_asset("chart.css")
         script = load_asset("page.js")
         policy = (
-            f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+            f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
         )
         head = Element(
@@ -290,17 +290,17 @@ def to_json_value(value: Cell) -> Cell:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _fact(fact: Fact) -> Element:
+def _render_fact(fact: Fact) -> Element:
     detail = [Element("dd", fact.detail, class_="muted")] if fact.detail else []
     value = Element("dd", fact.text, class_="value")
     return Element("div", Element("dt", fact.label), value, *detail, class_="fact")
 
 
-def _cell(cell: Cell, look: str) -> Element:
-    return Element("td", _text(cell), class_=look, dir="auto")
+def _render_cell(cell: Cell, css: str) -> Element:
+    return Element("td", _format_cell(cell), class_=css, dir="auto")
 
 
-def _text(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, str | bool):
@@ -311,7 +311,7 @@ def _text(cell: Cell) -> str:
 def _column_class(column: Sequence[Cell]) -> str:
     if all(map(_is_number, column)):
         return "number"
-    return "short" if all(len(_text(cell)) <= _SHORT for cell in column) else "long"
+    return "short" if all(len(_format_cell(cell)) <= _SHORT for cell in column) else "long"
 
 
 def _is_number(cell: Cell) -> bool:
@@ -319,24 +319,24 @@ def _is_number(cell: Cell) -> bool:
 
 
 def _highlight(text: str, marked: Iterable[str]) -> list[Child]:
-    pieces: list[Child] = [text]
+    parts: list[Child] = [text]
     for word in marked:
-        pieces = [
-            part
-            for piece in pieces
-            for part in (_split(piece, word) if isinstance(piece, str) else [piece])
+        parts = [
+            new
+            for part in parts
+            for new in (_mark_word(part, word) if isinstance(part, str) else [part])
         ]
-    return pieces
+    return parts
 
 
-def _split(text: str, word: str) -> list[Child]:
+def _mark_word(text: str, word: str) -> list[Child]:
     first, *rest = text.split(word)
     found: list[Child] = [first]
-    for piece in rest:
-        found += [Element("mark", word), piece]
+    for part in rest:
+        found += [Element("mark", word), part]
     return found
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -122,7 +122,9 @@ class Scatter(Figure):
             point = self.points[number]
             wide = text_width(point.name) * (1.08 if point.bold else 0.95)
             choices = list(_candidate_boxes(*positions[number], wide))
-            best = min(choices, key=lambda box: _cost(box, taken, positions[number], height))
+            best = min(
+                choices, key=lambda box: _overlap_cost(box, taken, positions[number], height)
+            )
             taken.append(best)
             x, y = (best.left + best.right) / 2, best.bottom - 3.5
             weight = "650" if point.bold else None
@@ -143,7 +145,7 @@ def _candidate_boxes(x: float, y: float, wide: float) -> Iterator[_Rectangle]:
             )
 
 
-def _cost(
+def _overlap_cost(
     box: _Rectangle, taken: Sequence[_Rectangle], position: tuple[float, float], height: float
 ) -> float:
     hidden = sum(box.overlap(other) for other in taken)

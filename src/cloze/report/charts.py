@@ -78,7 +78,7 @@ CHARTS = (
         unit="from 0 to 100",
         include=(0,),
         lines="held out",
-        note="On the dev sentences; the model with the best BLEU is kept.",
+        note="On the dev sentences; the model with the best BLEU is saved.",
     ),
     Chart(title="Scores", metrics=_SCORES, lines="held out", note=_DEV),
     Chart(title="Correlations", metrics=_CORRELATIONS, lines="held out", note=_DEV),
@@ -104,7 +104,7 @@ CHARTS = (
     Chart(
         title="NSP accuracy",
         metrics=("nsp_accuracy",),
-        include=(0.45,),  # so that a line at chance level is not on the axis
+        include=(0.45,),  # so that the majority baseline is above the axis
         baselines=("majority_baseline",),
         note="Fraction of the pairs that are classified correctly: does the second segment follow "
         "the first? Majority baseline: always predicting the more frequent class.",
@@ -137,7 +137,7 @@ _FACTS = (
 
 
 def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
-    """The results and the course of training; nothing that was not measured."""
+    """The sections with results and charts; metrics that were not measured are left out."""
     kept = [row for row in rows if row.get("kind") == KEPT]
     rows = [row for row in rows if row.get("kind") != KEPT]
     held_out = [row for row in rows if _is_held_out(row)]
@@ -147,10 +147,10 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
     else:
         tuned = [row for row in kept if row["step"] == best["step"]]
         result = _latest_values([best, *tuned])
-        note = f"On the dev data. The folder contains the best model, of step {best['step']:,}."
+        note = f"On the dev data. The folder contains the best model (step {best['step']:,})."
         if tuned:
-            note += " The no-answer threshold was tuned afterwards; the curves are without it."
-    facts = list(_facts(result))
+            note += " The no-answer threshold was tuned afterwards; the charts do not include it."
+    facts = list(_make_facts(result))
     if facts:
         yield Section(title="Result", note=note, parts=[Facts(facts)])
     charts = [chart for chart in _draw_charts(rows, best) if chart.series]
@@ -195,12 +195,12 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
     return means
 
 
-def _facts(last: Row) -> Iterator[Fact]:
+def _make_facts(last: Row) -> Iterator[Fact]:
     for key in _FACTS:
         if (value := read_number(last, key)) is None:
             continue
         metric = METRICS[key]
-        detail = ", ".join(_details(last, key))
+        detail = ", ".join(_describe_baselines(last, key))
         yield Fact(label=metric.label, text=metric.format(value), value=value, detail=detail)
         unigram = read_number(last, "unigram_baseline")
         if unigram and key in _CHART_OF and "unigram_baseline" in _CHART_OF[key].baselines:
@@ -208,7 +208,7 @@ def _facts(last: Row) -> Iterator[Fact]:
             yield Fact(label="times the baseline", text=f"{ratio:.1f}×", value=ratio)
 
 
-def _details(last: Row, key: str) -> Iterator[str]:
+def _describe_baselines(last: Row, key: str) -> Iterator[str]:
     """The unit of a metric and its baselines."""
     if key not in _CHART_OF:
         return
@@ -230,7 +230,7 @@ def _find_best(held_out: Sequence[Row]) -> Row | None:
 
 
 def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
-    # The sum of all losses is not measured on held-out text; the MLM loss is.
+    # The total loss is not measured on held-out text; the MLM loss is.
     has_mlm_loss = any(read_number(row, "mlm_loss") is not None for row in rows)
     for chart in CHARTS:
         if has_mlm_loss and chart.metrics == ("loss",):
@@ -245,7 +245,7 @@ def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
             series=_add_baselines(_draw_lines(rows, chart), rows, chart.baselines),
             note=chart.note,
             wide=chart.wide,
-            marker=(best["step"], "kept") if best is not None and marked else None,
+            marker=(best["step"], "best") if best is not None and marked else None,
         )
 
 
@@ -257,24 +257,26 @@ def _draw_lines(rows: Sequence[Row], chart: Chart) -> list[Series]:
     held_out = [row for row in rows if _is_held_out(row)]
     if chart.lines == "setting" or len(chart.metrics) > 1:
         shown = rows if chart.lines == "setting" else held_out
-        return [one for key in chart.metrics for one in _series(shown, key, METRICS[key].label)]
+        return [
+            one for key in chart.metrics for one in _make_series(shown, key, METRICS[key].label)
+        ]
     (key,) = chart.metrics
-    training = _training_lines(rows, key) if chart.lines != "held out" else []
+    training = _draw_training_lines(rows, key) if chart.lines != "held out" else []
     if chart.lines == "training":
         return training
-    return [*training, *_series(held_out, key, "held out", color=_HELD_OUT)]
+    return [*training, *_make_series(held_out, key, "held out", color=_HELD_OUT)]
 
 
-def _training_lines(rows: Sequence[Row], key: str) -> list[Series]:
+def _draw_training_lines(rows: Sequence[Row], key: str) -> list[Series]:
     """The values during training; if there are many, behind their running mean."""
     training = [row for row in rows if not _is_held_out(row)]
-    found = _series(training, key, "training", color=_TRAINING)
+    found = _make_series(training, key, "training", color=_TRAINING)
     if not found or len(found[0].y) < _NOISY:
         return found
     mean = running_mean(found[0].y, len(found[0].y) // _WINDOWS)
     return [
         replace(found[0], y=mean),
-        *_series(training, key, "as logged", style="faint", color=_TRAINING),
+        *_make_series(training, key, "as logged", style="faint", color=_TRAINING),
     ]
 
 
@@ -290,7 +292,7 @@ def _add_baselines(series: list[Series], rows: Sequence[Row], keys: Sequence[str
     ]
 
 
-def _series(
+def _make_series(
     rows: Sequence[Row], key: str, name: str, *, style: Style = "line", color: int | None = None
 ) -> list[Series]:
     """The values of a metric over the steps, with gaps for non-finite ones; none if all are."""

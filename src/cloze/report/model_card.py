@@ -44,7 +44,7 @@ class ModelFacts:
     licence: str = "apache-2.0"  # of the weights, as named by the hub
     language: str = "en"
     limitations: Sequence[str] = ()
-    storage: str = ""  # effect of the storage format on the scores
+    storage: str = ""  # effect of the storage dtypes on the scores
 
 
 def build_model_card(
@@ -65,15 +65,15 @@ def build_model_card(
         earlier: folders of the runs that this one was initialized from, the first one first.
     """
     folder, found = Path(run), info(model)
-    summary = _counts(_check_file(folder, CORPUS_FACTS))
-    held_out = held_out_scores(_rows(folder))
+    summary = _read_counts(_check_file(folder, CORPUS_FACTS))
+    held_out = held_out_scores(_read_rows(folder))
     parts = [
-        _front(found, facts),
+        _front_matter(found, facts),
         f"# {Path(model).name}\n\n{facts.summary}",
-        _section("Use", _use(Path(model).name, found)),
-        _section("Model", _bullets(_shape(found, facts))),
-        _section("Training text and licences", _texts(facts.texts, summary)),
-        _section("Training", _training([*map(Path, earlier), folder], facts.machine)),
+        _section("Use", _usage_example(Path(model).name, found)),
+        _section("Model", _bullets(_describe_model(found, facts))),
+        _section("Training text and licences", _describe_texts(facts.texts, summary)),
+        _section("Training", _describe_training([*map(Path, earlier), folder], facts.machine)),
         _section("Scores", _table(("metric", "score"), {**held_out, **scores}.items())),
         _section("Limitations", _bullets(_limitations(found, facts))),
     ]
@@ -111,7 +111,7 @@ def read_scores(path: PathLike) -> Scores:
     return found
 
 
-def _counts(path: Path) -> Mapping[str, float]:
+def _read_counts(path: Path) -> Mapping[str, float]:
     found = read_json(path)
     wanted = (*_COUNTS, "held_out", "unknown_rate")
     if not isinstance(found, dict) or any(read_number(found, name) is None for name in wanted):
@@ -147,7 +147,7 @@ def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]
     return found
 
 
-def _front(found: Info, facts: ModelFacts) -> str:
+def _front_matter(found: Info, facts: ModelFacts) -> str:
     tags = [found.family, "cloze"]
     kind = (
         ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.capabilities else []
@@ -163,7 +163,7 @@ def _front(found: Info, facts: ModelFacts) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _use(name: str, found: Info) -> str:
+def _usage_example(name: str, found: Info) -> str:
     fills = "fill" in found.capabilities
     sentence = "The capital of France is [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
@@ -180,7 +180,7 @@ def _use(name: str, found: Info) -> str:
     )
 
 
-def _shape(found: Info, facts: ModelFacts) -> Iterator[str]:
+def _describe_model(found: Info, facts: ModelFacts) -> Iterator[str]:
     shape, vocabulary = found.config, found.vocabulary
     yield (
         f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
@@ -189,7 +189,7 @@ def _shape(found: Info, facts: ModelFacts) -> Iterator[str]:
     case = "uncased" if vocabulary.lowercase else "cased"
     yield f"{vocabulary.size:,} tokens ({vocabulary.kind}, {case})"
     kinds = ", ".join(
-        f"{format_number(count)} numbers as {kind}" for kind, count in found.dtypes.items()
+        f"{format_number(count)} values as {kind}" for kind, count in found.dtypes.items()
     )
     yield f"weights: {format_bytes(found.size_bytes)} ({kinds})" + (
         f"; {facts.storage}" if facts.storage else ""
@@ -197,35 +197,35 @@ def _shape(found: Info, facts: ModelFacts) -> Iterator[str]:
     yield f"licence of the weights: {facts.licence}"
 
 
-def _texts(texts: Sequence[TrainingText], summary: Mapping[str, Any]) -> str:
-    told = ((text.name, text.licence, text.source) for text in texts)
+def _describe_texts(texts: Sequence[TrainingText], summary: Mapping[str, Any]) -> str:
+    rows = ((text.name, text.licence, text.source) for text in texts)
     counts = ", ".join(f"{summary[key]:,} {key}" for key in _COUNTS)
     return (
-        _table(("text", "licence", "from"), told)
+        _table(("text", "licence", "source"), rows)
         + f"\n\n{counts}; {summary['held_out']:,} of the documents were held out for evaluation. "
-        f"{format_percent(summary['unknown_rate'], 3)} of the tokens are unknown."
+        f"{format_percent(summary['unknown_rate'], 3)} of the tokens are [UNK]."
     )
 
 
-def _training(runs: Sequence[Path], machine: str) -> str:
+def _describe_training(runs: Sequence[Path], machine: str) -> str:
     parts = [f"On {machine}, with cloze {version('cloze')}:"]
     for number, run in enumerate(runs):
         recipe = read_text(_check_file(run, RECIPE))
-        # folders of the machine that it ran on mean nothing elsewhere
+        # paths of the machine are replaced by file names
         plain = re.sub(r'"[/~.][^"]*/([^"/]*)"', r'"\1"', recipe).strip()
         prefix = "then, initialized from that model: " if number else ""
-        parts += [f"{prefix}{describe_extent(_rows(run))}", f"```toml\n{plain}\n```"]
+        parts += [f"{prefix}{describe_extent(_read_rows(run))}", f"```toml\n{plain}\n```"]
     return "\n\n".join(parts)
 
 
-def _rows(run: Path) -> list[Mapping[str, Any]]:
+def _read_rows(run: Path) -> list[Mapping[str, Any]]:
     return [row for _, row in read_metrics(_check_file(run, METRICS_FILE)) if row]
 
 
 def _limitations(found: Info, facts: ModelFacts) -> Iterator[str]:
     yield f"The maximum input length is {found.max_length:,} tokens."
     yield from facts.limitations
-    yield "Likely words are not facts, and the model reproduces the biases of its training text."
+    yield "Probable words are not facts, and the model has the biases of its training text."
 
 
 def _section(title: str, text: str) -> str:
@@ -238,9 +238,9 @@ def _bullets(lines: Iterable[str]) -> str:
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[float | str]]) -> str:
     listed = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in listed)
+    return "\n".join(f"| {' | '.join(map(_format_cell, row))} |" for row in listed)
 
 
-def _cell(value: float | str) -> str:
-    told = value if isinstance(value, str) else format_percent(value)
-    return told.replace("|", "\\|").replace("\n", " ")
+def _format_cell(value: float | str) -> str:
+    text = value if isinstance(value, str) else format_percent(value)
+    return text.replace("|", "\\|").replace("\n", " ")

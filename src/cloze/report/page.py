@@ -65,10 +65,10 @@ def build_report(run: str | os.PathLike[str], *, title: str | None = None) -> Pa
     if not folder.is_dir():
         raise FolderError(f"{folder} is not a folder", fix="pass the folder of a training run")
     problems: list[str] = []
-    rows = _rows(folder / METRICS_FILE, problems)
+    rows = _read_rows(folder / METRICS_FILE, problems)
     found = list(build_sections(rows))
     for name in _MAKERS:
-        found += _sections(folder / name, problems)
+        found += _read_section(folder / name, problems)
     if problems:
         found.append(
             Section(
@@ -88,12 +88,12 @@ def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Pa
     return build_report(run, title=title).save(Path(run) / REPORT)
 
 
-def _sections(path: Path, problems: list[str]) -> list[Section]:
+def _read_section(path: Path, problems: list[str]) -> list[Section]:
     """The section of a file; none if it is missing or an empty list."""
     if not path.exists():
         return []
     try:
-        content = _read(path)
+        content = _read_file(path)
         return [] if content == [] else [_MAKERS[path.name](content)]
     except ClozeError as error:
         problems.append(f"{path.name} cannot be read ({error.problem})")
@@ -102,7 +102,7 @@ def _sections(path: Path, problems: list[str]) -> list[Section]:
     return []
 
 
-def _rows(path: Path, problems: list[str]) -> list[Row]:
+def _read_rows(path: Path, problems: list[str]) -> list[Row]:
     """The rows in the order of their steps; the last line of a killed run may be incomplete."""
     if not path.exists():
         return []
@@ -117,35 +117,35 @@ def _rows(path: Path, problems: list[str]) -> list[Row]:
     return sorted(rows, key=lambda row: row["step"])
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401
+def _read_file(path: Path) -> Any:  # noqa: ANN401
     return read_toml(path) if path.suffix == ".toml" else read_json(path)
 
 
-def _fills(listed: Sequence[Mapping[str, Any]]) -> Section:
+def _fills_section(listed: Sequence[Mapping[str, Any]]) -> Section:
     note = "Predictions for the masked token before and after training, with probabilities."
     return Section(
         title="Masked-token predictions",
         note=note,
-        parts=[Grid(parts=[_fill(one) for one in listed])],
+        parts=[Grid(parts=[_fill_card(one) for one in listed])],
     )
 
 
-def _fill(one: Mapping[str, Any]) -> Card:
+def _fill_card(one: Mapping[str, Any]) -> Card:
     truth = None if one.get("truth") is None else str(one["truth"])
     note = f"original: {truth}" if truth else ""
     bars = [
-        Bars(title=when, rows=_pairs(one[when]), highlighted=truth)
+        Bars(title=when, rows=_to_pairs(one[when]), highlighted=truth)
         for when in ("before", "after", "teacher")
         if one.get(when)
     ]
     return Card(head=Quote(text=str(one["text"]), highlighted=MASKS, note=note), parts=bars)
 
 
-def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
+def _neighbours_section(listed: Sequence[Mapping[str, Any]]) -> Section:
     cards = [
         Card(
             head=Quote(text=str(one["text"])),
-            parts=[Bars(rows=_pairs(one["neighbours"]), as_percent=False)],
+            parts=[Bars(rows=_to_pairs(one["neighbours"]), as_percent=False)],
         )
         for one in listed
     ]
@@ -153,26 +153,28 @@ def _neighbours(listed: Sequence[Mapping[str, Any]]) -> Section:
     return Section(title="Nearest neighbours", note=note, parts=[Grid(parts=cards)])
 
 
-def _samples(listed: Sequence[Mapping[str, Any]]) -> Section:
+def _translations_section(listed: Sequence[Mapping[str, Any]]) -> Section:
     columns = ("source", "reference", "translation")
     rows = [[str(one[column]) for column in columns] for one in listed]
-    note = "Held-out sentences and their translations by the kept model."
+    note = "Held-out sentences and their translations by the saved model."
     return Section(title="Translations", note=note, parts=[Table(rows=rows, columns=columns)])
 
 
-def _pairs(listed: Sequence[tuple[Any, Any]]) -> list[tuple[str, float]]:
+def _to_pairs(listed: Sequence[tuple[Any, Any]]) -> list[tuple[str, float]]:
     return [(str(text), float(value)) for text, value in listed]
 
 
-def _data(description: Mapping[str, Any]) -> Section:
+def _data_section(description: Mapping[str, Any]) -> Section:
     summary = dict(description.get("summary", description))
     if "unknown" in summary and summary.get("tokens"):
         summary.setdefault("unknown_rate", summary["unknown"] / summary["tokens"])
-    facts = [_fact(key, summary[key]) for key in summary if read_number(summary, key) is not None]
+    facts = [
+        _make_fact(key, summary[key]) for key in summary if read_number(summary, key) is not None
+    ]
     return Section(title="Data", parts=[Facts(facts)])
 
 
-def _fact(key: str, value: int | float) -> Fact:
+def _make_fact(key: str, value: int | float) -> Fact:
     label = key.replace("_", " ")
     if key.endswith(("rate", "fraction")):
         return Fact(label=label, text=format_percent(value, 2), value=value)
@@ -185,22 +187,22 @@ def _fact(key: str, value: int | float) -> Fact:
     return Fact(label=label, text=format_number(value), value=value, detail=f"{value:,}")
 
 
-def _configuration(settings: Mapping[str, Any]) -> Section:
+def _configuration_section(settings: Mapping[str, Any]) -> Section:
     """A table for each group of settings; settings without a group come first."""
     groups = {name: value for name, value in settings.items() if isinstance(value, dict) and value}
     loose = {name: value for name, value in settings.items() if name not in groups}
     tables = [
-        Table(title=name, rows=list(_flat(group)))
+        Table(title=name, rows=list(_flatten(group)))
         for name, group in [("run", loose), *groups.items()]
         if group
     ]
     return Section(title="Configuration", parts=[Grid(parts=tables, packed=True)])
 
 
-def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Cell]]:
+def _flatten(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Cell]]:
     for name, value in settings.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{within}{name}.")
+            yield from _flatten(value, f"{within}{name}.")
         elif value is None or isinstance(value, str | int | float):
             yield f"{within}{name}", value
         else:
@@ -208,10 +210,10 @@ def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, 
 
 
 _MAKERS: Mapping[str, Callable[[Any], Section]] = {
-    FILLS: _fills,
-    NEIGHBOURS: _neighbours,
-    SAMPLES: _samples,
-    CORPUS_FACTS: _data,
-    DATA_FACTS: _data,
-    RECIPE: _configuration,
+    FILLS: _fills_section,
+    NEIGHBOURS: _neighbours_section,
+    SAMPLES: _translations_section,
+    CORPUS_FACTS: _data_section,
+    DATA_FACTS: _data_section,
+    RECIPE: _configuration_section,
 }

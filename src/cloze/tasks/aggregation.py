@@ -1,9 +1,9 @@
-"""From the probabilities of tokens to tags of words and labelled spans of text.
+"""Convert label probabilities of tokens to tags of words and labelled spans of text.
 
-The five strategies of the token-classification pipeline of transformers, with two differences:
-words are those of the tokenizer, where the pipeline guesses them from the lengths of tokens; and
-where every word has a label, such as its part of speech, words are not joined, where the pipeline
-joins two neighbouring nouns.
+The strategies are those of the token-classification pipeline of transformers, with two differences.
+Words are those of the tokenizer; the pipeline guesses them from the lengths of tokens. And if every
+word has a label, such as its part of speech, adjacent words are not joined; the pipeline joins two
+adjacent nouns.
 
 m tokens, w words, c labels.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cloze.data.labelled.tag_schemes import OUTSIDE, detect_tag_scheme
 
 AGGREGATIONS = {
-    "none": "every token by itself",
+    "none": "single tokens",
     "simple": "tokens, joined to spans",
     "first": "words, tagged by their first token",
     "average": "words, tagged by the mean of their tokens",
@@ -51,10 +51,10 @@ class TaggedUnit:
 def aggregate_tokens(
     probabilities: NDArray[Any], starts: Sequence[int], strategy: str
 ) -> tuple[list[int], list[float]]:
-    """For each word the label and its probability, from those of its tokens (m c).
+    """The label of each word and its probability, from the probabilities of its tokens (m c).
 
-    Words begin at `starts` and fill the rows. With `none`, `simple` and `first` the first token of
-    a word decides.
+    Words begin at the rows `starts`. With `none`, `simple` and `first` a word has the label of its
+    first token.
     """
     if not len(starts):
         return [], []
@@ -73,9 +73,9 @@ def aggregate_tokens(
 
 
 def labels_single_words(labels: Collection[str]) -> bool:
-    """Whether labels are of single words: no label is of a span (B-PER), and there is no O.
+    """Whether every word has a label of its own: there are no span labels (B-PER) and no O.
 
-    With an O there are spans: with O, PER and LOC, neighbours of one label are one span.
+    With O, PER and LOC, adjacent words with the same label are one span.
     """
     return OUTSIDE not in labels and detect_tag_scheme(labels) == "plain"
 
@@ -83,11 +83,12 @@ def labels_single_words(labels: Collection[str]) -> bool:
 def join_spans(
     text: str, units: Iterable[TaggedUnit], *, join: bool, single_words: bool = False
 ) -> tuple[Span, ...]:
-    """The spans of the tags other than "O"; without `join` every unit is a span.
+    """The spans of all tags except "O"; without `join` every unit is a span.
 
-    With `single_words` no span has more than one word, and tags are whole labels.
+    With `single_words` every word is a span and its tag is the label; otherwise B- and I- are
+    removed from tags.
     """
-    groups = _groups(units, single_words) if join else ([unit] for unit in units)
+    groups = _group_units(units, single_words) if join else ([unit] for unit in units)
     whole = single_words or not join
     return tuple(
         Span(
@@ -102,14 +103,15 @@ def join_spans(
     )
 
 
-def _groups(units: Iterable[TaggedUnit], single_words: bool) -> Iterator[list[TaggedUnit]]:
-    """Neighbours of one kind, until a B- begins another; an untagged word separates them."""
-    reach = 0 if single_words else 1  # words from one unit to the next
+def _group_units(units: Iterable[TaggedUnit], single_words: bool) -> Iterator[list[TaggedUnit]]:
+    """Group adjacent units of one label; B- and untagged words start a new group."""
+    max_gap = 0 if single_words else 1  # maximum difference of the word numbers of two units
     group: list[TaggedUnit] = []
     for unit in units:
         if group:
-            begins, kind = _kind(unit.tag)
-            if begins or kind != _kind(group[-1].tag)[1] or unit.word > group[-1].word + reach:
+            begins, kind = _parse_tag(unit.tag)
+            last = group[-1]
+            if begins or kind != _parse_tag(last.tag)[1] or unit.word > last.word + max_gap:
                 yield group
                 group = []
         group.append(unit)
@@ -117,6 +119,6 @@ def _groups(units: Iterable[TaggedUnit], single_words: bool) -> Iterator[list[Ta
         yield group
 
 
-def _kind(tag: str) -> tuple[bool, str]:
+def _parse_tag(tag: str) -> tuple[bool, str]:
     """Whether a tag begins a span, and the label of the span."""
     return tag.startswith("B-"), tag[2:] if tag.startswith(("B-", "I-")) else tag

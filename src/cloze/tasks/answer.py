@@ -1,6 +1,6 @@
-"""`answer`: the span of a context that answers a question, or none.
+"""`answer`: extractive question answering.
 
-t tokens of a window, c of them the context's, l tokens of the longest answer.
+t tokens of a window, c tokens of the context in it, l tokens of the longest answer.
 """
 
 import re
@@ -32,11 +32,11 @@ from cloze.text.words import IDEOGRAPHS
 
 MAX_ANSWER_TOKENS = 30
 MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
-NUM_CANDIDATES = 20  # spans that the probability is shared among
-CHUNK = 1024  # questions whose alignment is held at once
+NUM_CANDIDATES = 20  # spans in the softmax of the probabilities
+CHUNK = 1024  # questions that are encoded at a time, to bound memory
 
-# White space, and scripts that are written without it: ideographs, kana, and those of South-East
-# Asia. There a run of letters is not a word but may be a whole sentence.
+# White space, and scripts without spaces between words: ideographs, kana, scripts of South-East
+# Asia. There a sequence of letters may be a whole sentence.
 _SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _SEPARATOR = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
 
@@ -45,7 +45,7 @@ _Span = tuple[float, int, int]  # score, and characters in the context
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerCandidate:
-    """A span of the context; an empty text means that the context does not say."""
+    """A span of the context; an empty text means no answer."""
 
     text: str
     start: int
@@ -60,7 +60,7 @@ class AnswerResult:
 
     question: str
     context: str
-    text: str  # empty: the context does not say
+    text: str  # empty: no answer
     start: int
     end: int
     logit: float
@@ -117,22 +117,22 @@ def answer(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> AnswerResult | list[AnswerResult]:
-    """The span of a context that answers a question, with its offsets and probability.
+    """Find the span of a context that answers a question, with character offsets and probability.
 
     Args:
         model: a model for question answering, or its folder.
         question: a question, or several.
-        context: the text that has the answer: one for all questions, or one for each.
+        context: the text that contains the answer: one for all questions, or one for each.
         top: number of candidates to return.
-        max_answer_tokens: tokens that an answer may have.
-        allow_no_answer: whether "the context does not say" may be the answer. Default: if the
-            model was trained for it.
-        whole_words: whether to extend answers to whole words, or leave them as the tokens that the
-            model chose.
+        max_answer_tokens: maximum length of an answer, in tokens.
+        allow_no_answer: whether the result may be "no answer". Default: if the model was trained on
+            unanswerable questions.
+        whole_words: whether to extend answers to whole words, or return exactly the predicted
+            tokens.
         truncation: for contexts that are too long: window (all of the context, in overlapping
             windows; the default), head or tail.
-        overlap: tokens that two windows share. Default: a quarter of the window.
-        batch_tokens: tokens in a batch; the default depends on the device.
+        overlap: number of tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "answer")
@@ -142,8 +142,8 @@ def answer(
         contexts *= len(questions)
     elif len(questions) != len(contexts) or isinstance(question, str):
         raise InputError(
-            f"there are {len(questions):,} questions and {len(contexts):,} contexts",
-            fix="give one context for all questions, or one for each",
+            f"there are {len(questions):,} questions, but {len(contexts):,} contexts",
+            fix="pass one context for all questions, or one for each",
         )
     examples = [
         QuestionExample(question=one, context=other, origin=Origin(line=number))
@@ -168,7 +168,7 @@ class AnswerItem(EncodedExample):
     """A question and a window of its context as one sequence."""
 
     context: range  # positions of the context's tokens
-    window: range  # which tokens of the context these are
+    window: range  # indices of these tokens in the whole context
     chars: Ints  # c 2: their character offsets in the context
     truncated: int = 0  # tokens left out of the question, or of the context without windows
 
@@ -176,62 +176,60 @@ class AnswerItem(EncodedExample):
 def encode_examples(
     model: Model, examples: Sequence[QuestionExample], task: Task
 ) -> list[list[AnswerItem]]:
-    """For each example its windows, each [CLS] question [SEP] part of the context [SEP].
+    """Encode each example as windows: [CLS] question [SEP] part of the context [SEP].
 
-    Every token is a position. The targets are the tokens with the first and the last character of
-    the first answer, or (0, 0), [CLS], where it is not wholly in the window. A question is
-    truncated to 64 tokens, or to half of the model's limit if that is less.
+    The head is applied at every token. The targets are the tokens with the first and the last
+    character of the first answer, or (0, 0), which is [CLS], if the answer is not completely in the
+    window. A question is truncated to 64 tokens, or to half of the model's limit if that is less.
     """
     check_pair_support(model)
     groups: list[list[AnswerItem]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]
-        questions, lost = _truncate_questions(model, [example.question for example in chunk])
+        questions, removed = _truncate_questions(model, [example.question for example in chunk])
         whole = model.tokenizer.encode_batch(questions, [example.context for example in chunk])
-        for number, (example, question, cut, encoding) in enumerate(
-            zip(chunk, questions, lost, whole, strict=True), first
+        for number, (example, question, lost, encoding) in enumerate(
+            zip(chunk, questions, removed, whole, strict=True), first
         ):
-            windows = [encoding]
+            windows, truncated = [encoding], lost
             if len(encoding) > model.max_length:
                 _check_truncation(task)
                 windows = encode_long(
                     model, question, example.context, task=task, name=example.origin
                 )
-            single = len(windows) == 1
-            groups.append(
-                [
-                    _item(one, example, number, cut + (sum(one.num_truncated) if single else 0))
-                    for one in windows
-                ]
-            )
+            if len(windows) == 1:
+                truncated += sum(windows[0].num_truncated)
+            groups.append([_make_item(one, example, number, truncated) for one in windows])
     return groups
 
 
 def _check_truncation(task: Task) -> None:
     if task.truncation == "head+tail":
         raise InputError(
-            "an answer could span the gap that head+tail leaves",
+            "question answering does not support truncation head+tail: a gap could split an answer",
             fix="use the truncation window, head or tail",
         )
 
 
 def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
-    """The questions, and how many tokens of each were left out."""
+    """The questions, shortened if necessary, and the number of tokens removed from each."""
     room = model.max_length - model.tokenizer.num_special_tokens(pair=True)
     most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
-    kept, lost = list(questions), [0] * len(questions)
+    kept, removed = list(questions), [0] * len(questions)
     for number, ids in enumerate(model.tokenizer.encode_ids(questions, add_special_tokens=False)):
         if len(ids) > most:
             encoding = model.tokenizer.encode(questions[number], add_special_tokens=False)
             kept[number] = questions[number][: encoding.offsets[most - 1][1]]
-            lost[number] = len(ids) - most
-    return kept, lost
+            removed[number] = len(ids) - most
+    return kept, removed
 
 
-def _item(encoding: TokenAlignment, example: QuestionExample, number: int, cut: int) -> AnswerItem:
+def _make_item(
+    encoding: TokenAlignment, example: QuestionExample, number: int, truncated: int
+) -> AnswerItem:
     context = encoding.token_range(1)
     kept = encoding.kept_ranges[1]
-    targets = _targets(encoding, example, context)
+    targets = _find_targets(encoding, example, context)
     return AnswerItem(
         ids=encoding.ids,
         type_ids=encoding.type_ids,
@@ -241,26 +239,28 @@ def _item(encoding: TokenAlignment, example: QuestionExample, number: int, cut: 
         context=context,
         window=kept[0] if len(kept) == 1 else range(len(context)),
         chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
-        truncated=cut,
+        truncated=truncated,
     )
 
 
-def _targets(encoding: TokenAlignment, example: QuestionExample, context: range) -> tuple[int, ...]:
+def _find_targets(
+    encoding: TokenAlignment, example: QuestionExample, context: range
+) -> tuple[int, ...]:
     if example.answers is None:
         return ()
     if not example.answers:
         return 0, 0
     answer = next((one for one in example.answers if one.start >= 0), None)
-    if answer is None:  # the context says it in other words: there is no span to learn
+    if answer is None:  # no span of the context is the answer: nothing to learn
         return ()
     start, end = answer.start, answer.start + len(answer.text)
     inside = encoding.tokens_in_span(start, end, 1)
     if not inside:
         return 0, 0
-    # at an edge of the window the answer may continue beyond it
-    begun = inside.start == context.start and encoding.offsets[inside.start][0] > start
-    goes_on = inside.stop == context.stop and encoding.offsets[inside.stop - 1][1] < end
-    if encoding.num_truncated[1] and (begun or goes_on):
+    # the answer may begin before the window or end after it
+    starts_before = inside.start == context.start and encoding.offsets[inside.start][0] > start
+    ends_after = inside.stop == context.stop and encoding.offsets[inside.stop - 1][1] < end
+    if encoding.num_truncated[1] and (starts_before or ends_after):
         return 0, 0
     return inside.start, inside.stop - 1
 
@@ -277,15 +277,14 @@ def predict(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[AnswerResult]:
-    """The answer to each example's question, in their order.
+    """Answer the question of each example; results are in the order of the examples.
 
     The score of a span is the start logit of its first token plus the end logit of its last (Devlin
-    et al. 2018, section 4.2). A span may begin only in the window that shows the most context
-    around its first token, as in their code, so that of the same span in two windows the better
-    informed one counts. With `whole_words` it is then extended to the words it begins and ends in;
-    of candidates with the same text the best is kept. "No answer" has the score of [CLS], in the
-    window where it is lowest; it is the answer if it exceeds the best span by more than the task's
-    threshold (section 4.3).
+    et al. 2018, section 4.2). A span is scored only in the window with the most context around its
+    first token, as in their code. With `whole_words` it is then extended to whole words; of
+    candidates with the same text the best is kept. The score of "no answer" is that of [CLS], the
+    minimum over the windows; it is the answer if it exceeds the best span by more than the
+    threshold of the task (section 4.3).
     """
     in_range("top", top, 1, 1 << 10)
     in_range("max_answer_tokens", max_answer_tokens, 1, 1 << 20)
@@ -318,7 +317,7 @@ def postprocess(
     allow_no_answer: bool | None = None,
     whole_words: bool = True,
 ) -> list[AnswerResult]:
-    """The answer of each example from the logits of its items, t 2 each."""
+    """Compute the answer of each example from the logits of its items (t 2 each)."""
     task = resolve_task("answer", model, task)
     allowed = task.allow_no_answer if allow_no_answer is None else allow_no_answer
     search = _Search(
@@ -327,12 +326,12 @@ def postprocess(
         threshold=task.threshold if allowed else None,
         whole_words=whole_words,
     )
-    waiting = iter(logits)
+    remaining = iter(logits)
     return [
         _answer_example(
             example,
             group,
-            [next(waiting) for _ in group],
+            [next(remaining) for _ in group],
             search,
         )
         for example, group in zip(examples, groups, strict=True)
@@ -340,10 +339,10 @@ def postprocess(
 
 
 def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A span, extended to the whole words that it begins and ends in.
+    """Extend a span to the whole words that it begins and ends in.
 
-    Words are those of BERT's pre-tokenizer: separated by white space and punctuation, and every
-    ideograph by itself. Scripts without spaces are left as they are.
+    Words are separated by white space and punctuation, and every ideograph is a word, as in BERT's
+    pre-tokenizer. In other scripts without spaces the span is not extended.
     """
     while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
         start -= 1
@@ -360,11 +359,11 @@ def _in_word(letter: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """How spans are searched and ranked."""
+    """Settings of the search for spans."""
 
     top: int
     max_answer_tokens: int
-    threshold: float | None  # None: there is always an answer
+    threshold: float | None  # None: the result is always a span
     whole_words: bool
 
 
@@ -388,7 +387,7 @@ def _answer_example(
     null = min(float(part[0].sum()) for part in logits)
     margin = null - best[0][0] if best else float("inf")
     if search.threshold is not None or not best:
-        # first if the margin is above the threshold, else where its score ranks it
+        # rank 0 if the margin is above the threshold, else the rank of its score
         no_answer = margin > (search.threshold or 0.0)
         rank = 0 if no_answer else 1 + sum(score > null for score, _, _ in best[1:])
         best.insert(rank, (null, 0, 0))
@@ -419,7 +418,7 @@ def _best_spans(
     may_start: list[bool] | None,
     search: _Search,
 ) -> list[_Span]:
-    """The best spans of a window, no two with the same text."""
+    """The best spans of a window, each text once."""
     length, most = len(item.context), max(NUM_CANDIDATES, search.top)
     if not length:
         return []

@@ -1,4 +1,4 @@
-"""`choose`: the option that fits a text best."""
+"""`choose`: multiple choice."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -92,22 +92,22 @@ def choose(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Choice | list[Choice]:
-    """The option that fits a text best, or a text and a question about it.
+    """Choose the option that fits a text best, or that answers a question about the text.
 
     Args:
         model: a model for multiple choice, or its folder.
         text: a text, or several.
-        options: two or more options; for several texts, those of each.
-        question: a question about the text, or about each.
-        truncation: for texts that are too long: head, tail or head+tail. Default: the folder's;
-            without one such a text is an error.
-        batch_tokens: tokens in a batch; the default depends on the device.
+        options: two or more options; for several texts, a list of options for each.
+        question: a question about the text; for several texts, one for each.
+        truncation: for texts that are too long: head, tail or head+tail. Default: the setting of
+            the folder; without one, such a text is an error.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "choose")
     task = override_truncation(resolve_task("choose", model), truncation, None)
     if isinstance(text, str):
-        examples = [_example(text, options, question, 1)]
+        examples = [_make_example(text, options, question, 1)]
     else:
         texts = check_texts(text)
         questions = [None] * len(texts) if question is None else list(question)
@@ -116,15 +116,15 @@ def choose(
             raise InputError(
                 f"there are {len(texts):,} texts, {len(several):,} lists of options and "
                 f"{len(questions):,} questions",
-                fix="give each text a list of options and, if any has one, a question or None",
+                fix="pass one list of options and one question (or None) for each text",
             )
         rows = zip(texts, several, questions, strict=True)
-        examples = [_example(*row, number) for number, row in enumerate(rows, 1)]
+        examples = [_make_example(*row, number) for number, row in enumerate(rows, 1)]
     found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
     return found[0] if isinstance(text, str) else found
 
 
-def _example(text: str, options: object, question: object, number: int) -> ChoiceExample:
+def _make_example(text: str, options: object, question: object, number: int) -> ChoiceExample:
     return ChoiceExample(
         text=text,
         options=tuple(check_texts(options, "option")),
@@ -136,10 +136,10 @@ def _example(text: str, options: object, question: object, number: int) -> Choic
 def encode_examples(
     model: Model, examples: Sequence[ChoiceExample], task: Task
 ) -> list[list[TextItem]]:
-    """For each example one sequence per option: [CLS] text [SEP] question option [SEP].
+    """Encode each example as one sequence per option: [CLS] text [SEP] question option [SEP].
 
-    What is too long is truncated, first the longer of the two, which is usually the text. The
-    target, the index of the right option, is on the first sequence.
+    Truncation shortens the longer of the two parts first, usually the text. The first sequence of
+    an example has the target, the index of the correct option.
     """
     check_pair_support(model)
     rows = [(example, option) for example in examples for option in _second_texts(example)]
@@ -160,7 +160,7 @@ def encode_examples(
                     encoding.type_ids,
                     sum(encoding.num_truncated),
                 )
-            targets = () if example.label is None or index else (_target(example),)
+            targets = () if example.label is None or index else (_check_target(example),)
             group.append(
                 TextItem(
                     ids=ids,
@@ -182,7 +182,7 @@ def predict(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[Choice]:
-    """The best option of each example, in their order."""
+    """Choose an option for each example; results are in the order of the examples."""
     groups = encode_examples(model, examples, resolve_task("choose", model, task))
     flat = [item for group in groups for item in group]
     logits = compute_logits(
@@ -197,7 +197,7 @@ def postprocess(
     groups: Sequence[Sequence[TextItem]],
     logits: Sequence[Tensor],
 ) -> list[Choice]:
-    """The choice of each example from the logits of its items, one each."""
+    """Compute the choice of each example from the logits of its items, one each."""
     if not groups:
         return []
     parts = torch.cat(list(logits)).flatten().split([len(group) for group in groups])
@@ -222,7 +222,7 @@ def postprocess(
 
 def _second_texts(example: ChoiceExample) -> list[str]:
     if not example.options:
-        raise InputError(f"{example.origin}: there are no options", fix="give two or more")
+        raise InputError(f"{example.origin}: there are no options", fix="give two or more options")
     if example.question is None:
         return list(example.options)
     return [f"{example.question} {option}" for option in example.options]
@@ -233,25 +233,25 @@ def _truncate(
 ) -> TokenAlignment:
     if task.truncation is None and not model.pooling:
         raise InputError(
-            f"{example.origin}: the text has {count:,} tokens, an option and special tokens "
-            f"included; the limit is {model.max_length:,}",
-            fix="shorten it, or choose a truncation: head, tail, head+tail",
+            f"{example.origin}: text and option have {count:,} tokens (special tokens included), "
+            f"but the model's maximum is {model.max_length:,}",
+            fix="shorten the text, or choose a truncation: head, tail, head+tail",
         )
     if task.truncation == "window":
         raise InputError(
-            "multiple choice needs the text in one sequence and cannot use windows",
+            "multiple choice does not support truncation window: it needs the text in one sequence",
             fix="use the truncation head, tail or head+tail",
         )
     (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
     return encoding
 
 
-def _target(example: ChoiceExample) -> int:
+def _check_target(example: ChoiceExample) -> int:
     assert example.label is not None
     if not 0 <= example.label < len(example.options):
         raise InputError(
-            f"{example.origin}: the label is {example.label}, and there are "
+            f"{example.origin}: the label is {example.label}, but there are "
             f"{len(example.options)} options",
-            fix="number the options from 0",
+            fix=f"use a label from 0 to {len(example.options) - 1}",
         )
     return example.label

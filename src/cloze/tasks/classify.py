@@ -1,4 +1,4 @@
-"""`classify`: the label of a text or a pair of texts, or a number for it.  b examples, c labels."""
+"""`classify`: classification and regression of texts and pairs.  b examples, c labels."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from cloze.tasks.inputs import check_pairs, open_model
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """The label of a text."""
+    """The predicted label of a text."""
 
     text: str
     pair: str | None = None
@@ -38,7 +38,7 @@ class Classification:
     truncated: int = 0  # tokens left out by truncation
 
     def keep_top(self, count: int) -> "Classification":
-        """The same with the scores of the best labels only."""
+        """A copy with the scores of the best `count` labels only."""
         return replace(self, scores=dict(islice(self.scores.items(), count)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,19 +84,19 @@ def classify(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Classification | list[Classification]:
-    """The label of a text, or of a text and its pair, with the probability of every label.
+    """Predict the label of a text, or of a pair of texts, with the probability of every label.
 
-    A model without labels of its own that was pre-trained with next-sentence prediction says of a
-    pair whether the second text is "next" or "not next".
+    A pre-trained model with a next-sentence head classifies pairs as "next" or "not next".
 
     Args:
         model: a model for classification, or its folder.
         text: a text, or several.
-        pair: the second text of each, for a model of pairs.
+        pair: the second text of each, for a model that was trained on pairs.
         truncation: for texts that are too long: head, tail, head+tail, or window (all of the text,
-            in overlapping windows). Default: the folder's; without one such a text is an error.
-        overlap: tokens that two windows share. Default: a quarter of the window.
-        batch_tokens: tokens in a batch; the default depends on the device.
+            in overlapping windows). Default: the setting of the folder; without one,
+            such a text is an error.
+        overlap: number of tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "classify")
@@ -114,14 +114,14 @@ def classify(
 def encode_examples(
     model: Model, examples: Sequence[TextExample], task: Task
 ) -> list[list[TextItem]]:
-    """For each example the sequences that are classified at [CLS]: one, or one per window."""
+    """Encode each example as one sequence, or one per window, classified at [CLS]."""
     texts, pairs = [e.text for e in examples], [e.pair for e in examples]
     if any(pair is not None for pair in pairs):
         check_pair_support(model)
     groups: list[list[TextItem]] = []
     sequences = model.tokenizer.encode_ids_and_types(texts, pairs)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
-        targets = _targets(model, example)
+        targets = _find_targets(model, example)
         if len(ids) <= model.max_length:
             parts = [TextItem(ids=ids, type_ids=type_ids, targets=targets, example=number)]
         else:
@@ -150,15 +150,15 @@ def predict(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[Classification]:
-    """The label of each example, in their order.
+    """Classify each example; results are in the order of the examples.
 
-    The logits of windows are averaged: the geometric mean of their probabilities, renormalised. So
-    a confident window weighs more than one that has no evidence, and a number is the plain mean.
+    The logits of windows are averaged, which is the normalized geometric mean of the probabilities:
+    a confident window has more weight than an uncertain one. Numbers are averaged, too.
     """
     task = resolve_task("classify", model, task)
     head = "nsp" if predicts_next_sentence(model) else "sequence"
     if head == "nsp":
-        _check_seconds(examples)
+        _check_all_pairs(examples)
     groups = encode_examples(model, examples, task)
     flat = [item for group in groups for item in group]
     logits = compute_logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
@@ -171,7 +171,7 @@ def postprocess(
     groups: Sequence[Sequence[TextItem]],
     logits: Sequence[Tensor],
 ) -> list[Classification]:
-    """The classification of each example from the logits of its items, 1 c each."""
+    """Compute the label of each example from the logits of its items (1 c each)."""
     if not groups:
         return []
     parts = torch.cat(list(logits)).split([len(group) for group in groups])
@@ -181,7 +181,7 @@ def postprocess(
         labels, problem = NSP_LABELS, None
     if problem == "number":
         values = means
-    elif problem == "many" or len(labels) == 1:  # each label by itself, as in transformers
+    elif problem == "many" or len(labels) == 1:  # independent labels, as in transformers
         values = means.sigmoid()
     else:
         values = means.softmax(-1)
@@ -199,7 +199,7 @@ def postprocess(
     ]
 
 
-def _check_seconds(examples: Sequence[TextExample]) -> None:
+def _check_all_pairs(examples: Sequence[TextExample]) -> None:
     single = next((one for one in examples if one.pair is None), None)
     if single is not None:
         raise InputError(
@@ -210,7 +210,7 @@ def _check_seconds(examples: Sequence[TextExample]) -> None:
         )
 
 
-def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
+def _find_targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
     label = example.label
     if label is None or model.config.problem_type == "many":
         return ()
@@ -223,7 +223,7 @@ def _targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"{example.origin}: the model predicts numbers, and the label is {label!r}",
+            f"{example.origin}: the model predicts numbers, but the label is {label!r}",
             fix="correct the row, or use a model for classification",
         )
     return (value,)

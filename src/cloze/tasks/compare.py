@@ -1,4 +1,4 @@
-"""`compare`: several models on the same data, in one table with confidence intervals."""
+"""`compare`: evaluate several models on the same data, with confidence intervals."""
 
 import os
 import time
@@ -77,21 +77,21 @@ def compare(
 ) -> Comparison | LanguageComparison:
     """Score models on the same examples, with bootstrap confidence intervals.
 
-    All must have the same task and know every label of the data. The difference of each to the
-    first has an interval and a p-value. Language models are compared on text with one sentence per
-    line, translators by BLEU on two files, source and target, word vectors on files of analogies
-    and of rated pairs of words, encoders without a task on rated pairs of texts. An option that
-    does not apply to the models is an error.
+    All models must have the same task and know all labels of the data. The difference of each model
+    to the first one has a confidence interval and a p-value. Language models are compared on text
+    with one sentence per line, translators by BLEU on two files (source and target), word vectors
+    on analogies and rated pairs of words, encoders without a task on rated pairs of texts. An
+    option that does not apply to the models is an error.
 
     Args:
-        models: folders, or names with a model or a folder each.
+        models: a list of folders, or a mapping of names to models or folders.
         data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
             mappings with the same columns; or examples of `cloze.data.labelled`.
         truncation: for texts that are too long: head, tail, head+tail or window.
-        overlap: tokens that two windows share. Default: a quarter of the window.
+        overlap: number of tokens that two windows share. Default: a quarter of the window.
         chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
         bleu: tokenizer of BLEU: 13a (the default), zh for Chinese, none.
-        skip_bad: skip rows that cannot be read, for all models alike.
+        skip_bad: skip rows that cannot be read, for all models.
         resamples: number of bootstrap resamples. Default: 1000.
         seed: seed of the bootstrap.
         device: device that folders are loaded to.
@@ -104,7 +104,7 @@ def compare(
     if isinstance(first, Model):
         check_capability(first, "compare")
     kinds = {name: evaluation_kind(model, **columns) for name, model in opened.items()}
-    kind = _common_kind(kinds)
+    kind = _check_same_kind(kinds)
     options: dict[str, Any] = {
         "truncation": truncation,
         "overlap": overlap,
@@ -139,7 +139,7 @@ def compare(
 
 
 def split_models_and_data(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Models and data of one list: the last is data, and files before it that are no models."""
+    """Split a list into models and data: the last item and files before it that are no models."""
     from cloze.checkpoint.load import find_file_family
     from cloze.checkpoint.word2vec import is_vector_file
     from cloze.data.sources import is_stream
@@ -158,7 +158,7 @@ def split_models_and_data(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
-    """Its parameters; the n-grams of an n-gram model, the numbers of word vectors."""
+    """The number of parameters; for an n-gram model the number of n-grams."""
     return int(getattr(model, "num_parameters", 0))
 
 
@@ -171,14 +171,14 @@ def _open_models(
         for one in models:
             if not isinstance(one, str | os.PathLike):
                 raise InputError(
-                    f"a {type(one).__name__} has no name for the table",
-                    fix='give each model or folder one: {"mine": model, "other": "runs/other"}',
+                    f"compare needs a name for each model, but was given a {type(one).__name__}",
+                    fix='pass a mapping: {"mine": model, "other": "runs/other"}',
                 )
     named = models if isinstance(models, Mapping) else {str(one): one for one in models}
     if not named:
-        raise InputError("there is no model to compare", fix="name one or more")
+        raise InputError("no model was given to compare", fix="name two or more models")
     if len(named) < len(models):
-        raise InputError("a model is named twice", fix="name each once")
+        raise InputError("a model is given twice", fix="give each model once")
     return {
         name: load(one, device=device, dtype=dtype, quiet=True)
         if isinstance(one, str | os.PathLike)
@@ -187,11 +187,11 @@ def _open_models(
     }
 
 
-def _common_kind(kinds: Mapping[str, str]) -> str:
-    """How all models are evaluated; an error if they differ.
+def _check_same_kind(kinds: Mapping[str, str]) -> str:
+    """How the models are evaluated; an error if they differ.
 
-    Masks are of a model's own tokens, so that two vocabularies have no examples in common: models
-    with a masked-LM head are compared as embedding models if one of them is one.
+    Masked tokens depend on the vocabulary, so two masked language models have no common examples.
+    If one of the models is an embedding model, all are compared as embedding models.
     """
     first = next(iter(kinds))
     found = set(kinds.values())
@@ -199,13 +199,14 @@ def _common_kind(kinds: Mapping[str, str]) -> str:
         return "similarity"
     if "masked" in found and kinds[first] == "masked":
         raise InputError(
-            "masked tokens are those of a model's own vocabulary and cannot be compared",
-            fix="evaluate each by itself, or give rated pairs of texts: pair_column, label_column",
+            "masked language models cannot be compared: masked tokens depend on the vocabulary",
+            fix="evaluate each model separately, or compare on rated pairs of texts (pair_column, "
+            "label_column)",
         )
     for name, kind in kinds.items():
         if kind != kinds[first]:
             raise InputError(
-                f"{first} is {KINDS[kinds[first]]}, and {name} is {KINDS[kind]}",
+                f"{first} is {KINDS[kinds[first]]}, but {name} is {KINDS[kind]}",
                 fix="compare models for the same task",
             )
     return kinds[first]
@@ -219,7 +220,7 @@ def _score_examples(
     report: OnBadRow | None,
     progress: ProgressCallback | None,
 ) -> dict[str, Evaluation]:
-    """The scores of encoders on the same labelled examples, or rated pairs of texts."""
+    """Evaluate encoders on the same labelled examples or rated pairs of texts."""
     columns: Any = {
         name: options[name]
         for name in OPTIONS[kind]
@@ -248,7 +249,7 @@ def _score_examples(
 
 
 def _common_metrics(evaluations: Sequence[Resampled]) -> list[str]:
-    """Scores that mean the same for all; F1 of two classes is that of a model's second label."""
+    """Metrics that all models have; binary F1 only if the labels have the same order."""
     first, *others = evaluations
     names = [set(one.bootstrap_metrics) for one in others]
     common = [name for name in first.bootstrap_metrics if all(name in one for one in names)]
@@ -259,7 +260,7 @@ def _common_metrics(evaluations: Sequence[Resampled]) -> list[str]:
 
 
 def _check_same_task(models: Mapping[str, Model]) -> None:
-    """Scores can be compared if the task and the metrics are the same."""
+    """Check that the models have the same task and metrics."""
     first, *others = models
     tasks = {}
     for name, model in models.items():
@@ -272,7 +273,7 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
     for name in others:
         if tasks[name] != tasks[first]:
             raise InputError(
-                f"{first} can {tasks[first]} and {name} can {tasks[name]}",
+                f"the task of {first} is {tasks[first]}, but that of {name} is {tasks[name]}",
                 fix="compare models for the same task",
             )
 
@@ -318,7 +319,7 @@ def _compare_language(
         known = known or set(model.vocabulary)
         since = time.perf_counter()
         score = score_language_model(model, texts)
-        # one vocabulary may be used with two ways of splitting: an ARPA file splits at white space
+        # models with the same vocabulary may split differently: ARPA files split at white space
         same = not entries or _token_counts(score) == _token_counts(entries[0].score)
         entries.append(
             LanguageEntry(
@@ -345,5 +346,5 @@ def _token_counts(score: LanguageModelScores) -> tuple[int, int]:
 
 
 def _named_progress(progress: ProgressCallback | None, name: str) -> ProgressCallback | None:
-    """The same, called with the model's name instead of what is counted."""
+    """A callback that reports the name of the model as the stage."""
     return progress and (lambda _, done, total: progress(name, done, total))

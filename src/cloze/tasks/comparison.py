@@ -1,4 +1,4 @@
-"""What `compare` returns: models beside each other, with bootstrap confidence intervals."""
+"""Results of `compare`: scores of several models, with bootstrap confidence intervals."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
 
 
 class Resampled(Protocol):
-    """The scores of one model, which the bootstrap can resample."""
+    """The scores of one model, which a bootstrap can resample."""
 
     @property
     def metric(self) -> str:
@@ -40,12 +40,12 @@ class Resampled(Protocol):
 
     @property
     def bootstrap_metrics(self) -> Mapping[str, tuple[Metric, int]]:
-        """By name, what is resampled, and of how many examples."""
+        """By name: the metric of a resample, and the number of examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One model among several."""
+    """One model of a comparison."""
 
     name: str
     parameters: int
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def too_long(self) -> int:
-        """Sentences that a translator could not translate."""
+        """Number of sentences that were too long for a translator."""
         return getattr(self.evaluation, "too_long", 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Models beside each other, in the order they were given."""
+    """The compared models, in the given order."""
 
     entries: tuple[Entry, ...]
     resamples: int
     skipped: tuple[InputError, ...] = field(default=(), repr=False)
-    unknown: int = 0  # questions with a word that not all models know
+    unknown: int = 0  # number of questions with a word that a model does not know
 
     @property
     def metric(self) -> str:
@@ -86,7 +86,7 @@ class Comparison:
 
     @property
     def count(self) -> int:
-        """Examples."""
+        """Number of examples."""
         return self.entries[0].evaluation.count
 
     @property
@@ -95,7 +95,7 @@ class Comparison:
         return ("model", "parameters", *scores, "difference to the first", "p-value", "seconds")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
-        """The table, one row per model; None for the difference of the first to itself."""
+        """The rows of the table; the first model has no difference."""
         for one in self.entries:
             gap = one.difference
             yield (
@@ -112,7 +112,7 @@ class Comparison:
         """How to read the table."""
         left = f", {len(self.skipped):,} rows skipped" if self.skipped else ""
         if self.unknown:
-            left += f", {self.unknown:,} left out because a model lacks one of the words"
+            left += f", {self.unknown:,} left out because a word is not in all vocabularies"
         for one in self.entries:
             if one.too_long:
                 left += f", {one.too_long:,} too long for {one.name} and counted as empty"
@@ -152,13 +152,13 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageEntry:
-    """One language model among several."""
+    """One language model of a comparison."""
 
     name: str
     kind: str
-    parameters: int  # of an n-gram model, its n-grams
+    parameters: int  # for an n-gram model, the number of n-grams
     vocabulary: int
-    same_tokens: bool  # as the first model: the vocabulary, and how it splits the text
+    same_tokens: bool  # whether vocabulary and tokenization are those of the first model
     score: LanguageModelScores
     seconds: float
 
@@ -178,7 +178,7 @@ class LanguageEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageComparison:
-    """Language models beside each other, in the order they were given."""
+    """The compared language models, in the given order."""
 
     entries: tuple[LanguageEntry, ...]
     skipped: tuple[InputError, ...] = field(default=(), repr=False)
@@ -189,7 +189,7 @@ class LanguageComparison:
     )
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
-        """The table; no perplexity for a model whose tokens differ from the first one's."""
+        """The rows of the table; perplexity only for models with the tokens of the first."""
         for one in self.entries:
             yield (
                 one.name,
@@ -209,11 +209,11 @@ class LanguageComparison:
         first = self.entries[0].score
         return (
             f"{first.texts:,} lines, {first.words:,} words including ends of lines, "
-            f"{first.bytes:,} bytes. Perplexity is per token, and shown only for models with the "
-            "tokens of the first: the same vocabulary, and as many tokens and unknown tokens. Word "
-            "perplexity is per word between white space. Bits per byte compare any two models, but "
-            "an unknown word costs only its <unk>. An LSTM reads the lines as one text, the others "
-            "each line by itself."
+            f"{first.bytes:,} bytes. Perplexity is per token, and only shown for models with the "
+            "same tokens as the first one (vocabulary, numbers of tokens and unknown tokens). "
+            "Word perplexity is per word, split at white space. Bits per byte can be compared "
+            "between any two models, but an unknown word counts as one <unk>. An LSTM reads the "
+            "lines as one text, other models read each line separately."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def make_entry(
     resamples: int,
     seed: int,
 ) -> Entry:
-    """A row: confidence intervals of a model's scores, and the difference to the first model."""
+    """Compute the confidence intervals of a model, and its difference to the first model."""
     one, first = evaluations[name], next(iter(evaluations.values()))
 
     def new_rng() -> np.random.Generator:
@@ -273,5 +273,5 @@ def _make_page(title: str, note: str, table: Table) -> Page:
 
 
 def _stack_interval(cell: Cell) -> Cell:
-    """A number above its interval, so that many columns fit on a page."""
+    """Put the interval below the number, so that more columns fit on a page."""
     return cell.replace(" [", "\n[") if isinstance(cell, str) and cell.endswith("]") else cell

@@ -1,6 +1,6 @@
-"""`embed`: embeddings of texts, or of their tokens.
+"""`embed`: embeddings of texts or of tokens.
 
-n tokens of a packed batch, b sequences, t tokens of one, d width of the selected layers.
+n tokens of a packed batch, b sequences, t tokens of one, d size of the selected layers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +30,12 @@ from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
 Vectors = NDArray[np.float32]
-CHUNK = 20_000  # texts of a stream that are sorted by length and embedded together
+CHUNK = 20_000  # number of texts of a stream that are sorted by length and embedded together
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TokenVectors:
-    """The vectors of one text's tokens, special ones included, and the alignment of the tokens."""
+    """Token vectors of a text, special tokens included, and the alignment of the tokens."""
 
     vectors: Vectors  # t d
     encoding: TokenAlignment
@@ -85,25 +85,26 @@ def embed(
     on_error: OnError | None = None,
     on_truncated: OnTruncated | None = None,
 ) -> Vectors | list[TokenVectors | None]:
-    """One vector per text (b d), or with `pooling="none"` one per token.
+    """Compute one vector per text (b d), or with `pooling="none"` one per token.
 
     Args:
         model: an encoder, or its folder.
         texts: a text, or several.
         pooling: cls, mean, max or none; sentence-transformers folders also use
-            mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the folder's, else mean.
+            mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the setting of the folder,
+            else mean.
         layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or layer
             numbers to concatenate.
-        normalize: whether to L2-normalise the vectors. Default: the folder's setting, else not.
+        normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
         truncation: for texts that are too long: head, tail, head+tail, or window (overlapping
-            windows, each token taken from the one with the most context). By default such a text
-            is truncated as its folder says, else it is an error.
-        overlap: tokens that two windows share. Default: a quarter of the window.
-        batch_tokens: tokens in a batch.
+            windows; each token is taken from the window with the most context). Default: the
+            setting of the folder; without one, such a text is an error.
+        overlap: number of tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: maximum number of tokens in a batch.
         progress: called with the number of sequences done.
-        on_error: called for a text that is too long; its row is NaN (None with "none"), and the
-            others go on. Without it the error is raised.
-        on_truncated: called with the number of each truncated text and how many tokens it lost.
+        on_error: called with the index and the error of a text that is too long; its row is NaN
+            (None with pooling none). Default: the error is raised.
+        on_truncated: called with the index of a truncated text and the number of removed tokens.
     """
     model = open_model(model, "embed")
     rows = check_texts(texts)
@@ -121,7 +122,7 @@ def embed(
     )
     _report_truncated(encoded, on_truncated)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
-    kept: dict[_Key, Tensor] = {}  # token vectors, where a text's vector cannot be made yet
+    kept: dict[_Key, Tensor] = {}  # token vectors of texts that are not pooled yet
     for keys, vectors in _embed_batches(model, encoded, chosen, batch_tokens, progress):
         whole = [n for n, (row, _) in enumerate(keys) if not (by_token or encoded[row].windows)]
         if whole:
@@ -129,7 +130,7 @@ def embed(
         if len(whole) < len(keys):
             kept.update(zip(keys, vectors.float().cpu(), strict=True))
     if by_token:
-        return [_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
+        return [_make_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
     for row, one in encoded.items():
         if one.windows:
             out[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)
@@ -144,9 +145,9 @@ def embed_stream(
     chunk: int = CHUNK,
     **options: Unpack[EmbedOptions],
 ) -> Iterator[list[EmbeddingRecord]]:
-    """Embed more texts than fit into memory: records in order, in chunks.
+    """Embed more texts than fit into memory; yields chunks of records, in order.
 
-    The record of a text that fails holds its error.
+    The record of a text that fails contains its error.
     """
     waiting = iter(texts)
     while batch := list(islice(waiting, chunk)):
@@ -158,12 +159,14 @@ def embed_stream(
         yield [
             EmbeddingRecord(text=text, error=errors[number])
             if number in errors
-            else _record(text, found[number], truncated.get(number, 0))
+            else _make_record(text, found[number], truncated.get(number, 0))
             for number, text in enumerate(batch)
         ]
 
 
-def _record(text: str, found: Vectors | TokenVectors | None, truncated: int) -> EmbeddingRecord:
+def _make_record(
+    text: str, found: Vectors | TokenVectors | None, truncated: int
+) -> EmbeddingRecord:
     if isinstance(found, TokenVectors):
         return EmbeddingRecord(
             text=text, vectors=found.vectors, encoding=found.encoding, truncated=truncated
@@ -171,7 +174,7 @@ def _record(text: str, found: Vectors | TokenVectors | None, truncated: int) -> 
     return EmbeddingRecord(text=text, vectors=found, truncated=truncated)
 
 
-_Key = tuple[int, int]  # number of the text, number of the window in it
+_Key = tuple[int, int]  # index of the text, index of the window in it
 
 
 def _report_truncated(encoded: dict[int, EncodedText], on_truncated: OnTruncated | None) -> None:
@@ -187,7 +190,7 @@ def _embed_batches(
     batch_tokens: int,
     progress: ProgressCallback | None,
 ) -> Iterator[tuple[list[_Key], Tensor]]:
-    """Sequences of equal length and their token vectors (b t d), until all are done."""
+    """Yield sequences of equal length and their token vectors (b t d)."""
     keys = [(row, n) for row, one in encoded.items() for n in range(len(one.sequences))]
     sequences = [encoded[row].sequences[n] for row, n in keys]
     done = 0
@@ -205,7 +208,7 @@ def _embed_batches(
             progress("sequences", done, len(keys))
 
 
-def _token_vectors(
+def _make_token_vectors(
     row: int, encoded: dict[int, EncodedText], kept: dict[_Key, Tensor], unit: bool
 ) -> TokenVectors | None:
     if row not in encoded:
@@ -219,10 +222,10 @@ def _token_vectors(
 
 
 def _merge_windows(row: int, encoded: EncodedText, kept: dict[_Key, Tensor]) -> Tensor:
-    """A text's token vectors from those of its windows (t d).
+    """Merge the token vectors of the windows of a text (t d).
 
-    Each token is taken from the window that shows the most context around it; the special tokens,
-    which are in every window, are averaged.
+    Each token is taken from the window with the most context around it; special tokens, which are
+    in every window, are averaged.
     """
     assert encoded.encoding is not None
     parts = [kept[row, n] for n in range(len(encoded.windows))]

@@ -1,4 +1,4 @@
-"""`evaluate` for fine-tuned models: labelled examples to scores, and where the model is wrong."""
+"""`evaluate` for fine-tuned models: metrics and errors on labelled examples."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +32,13 @@ Data: TypeAlias = Source | Sequence[Source] | Sequence[Example]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFunctions:
-    """What one task consists of, beside the head of the model; imported when it is used."""
+    """The functions of one task, imported when they are used."""
 
     example: type
     reader: str
     module: str
     columns: dict[str, str] = field(default_factory=dict)
-    """Options of `Columns` by the names that the reader has for them."""
+    """Keys of `Columns` to parameters of the reader."""
 
     @property
     def read(self) -> Callable[..., Iterator[Any]]:
@@ -116,7 +116,7 @@ def evaluate_labelled(
     progress: ProgressCallback | None = None,
     **columns: Unpack[Columns],
 ) -> Evaluation:
-    """Score a fine-tuned model on labelled examples; options as in `evaluate`."""
+    """Evaluate a fine-tuned model on labelled examples; options as in `evaluate`."""
     task = override_truncation(require_task(model), truncation, overlap)
     skipped: list[InputError] = []
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
@@ -124,13 +124,19 @@ def evaluate_labelled(
         examples = _drop_unusable(model, task, examples, skipped.append)
     kind = metric_kind(task.name, model.config.problem_type)
     if not examples:
-        raise InputError("there are no examples to score", fix="check the data")
-    for example in examples:  # before the time is spent
+        raise InputError(
+            "the data contain no examples",
+            fix="check that the files are not empty"
+            + (", and why all rows were skipped" if skipped else ""),
+        )
+    for example in examples:  # report missing labels before predicting
         gold_label(kind, example)
     if swap:
         _check_all_pairs(examples)
     if chinese and kind != "answer":
-        raise InputError("CMRC's rules are for answers", fix="leave chinese out")
+        raise InputError(
+            "chinese (the rules of CMRC) is only for question answering", fix="leave it out"
+        )
     since = time.perf_counter()
     result = score_predictions(
         model,
@@ -153,7 +159,7 @@ def evaluate_labelled(
 def read_labelled(
     model: Model, data: Data, on_error: OnBadRow | None = None, **columns: Unpack[Columns]
 ) -> list[Any]:
-    """The examples of a model's task in the data, which may be examples already."""
+    """Read the examples of a model's task; `data` may also be a list of examples."""
     task = require_task(model)
     functions = TASK_FUNCTIONS[task.name]
     options: dict[str, Any] = {"on_error": on_error or "raise"}
@@ -161,8 +167,8 @@ def read_labelled(
         if value is not None:
             if name not in functions.columns:
                 raise InputError(
-                    f"the data of `{task.name}` have no {name}",
-                    fix=f"use {', '.join(functions.columns)}"
+                    f"{name} does not apply to the data of `{task.name}`",
+                    fix=f"leave it out; the options are {', '.join(functions.columns)}"
                     if functions.columns
                     else "leave it out",
                 )
@@ -171,8 +177,8 @@ def read_labelled(
     if isinstance(data, list | tuple) and data and isinstance(data[0], kinds):
         if not isinstance(data[0], functions.example):
             raise InputError(
-                f"a model for `{task.name}` cannot use a {type(data[0]).__name__}",
-                fix=f"give examples of type {functions.example.__name__}",
+                f"a model for `{task.name}` cannot use examples of type {type(data[0]).__name__}",
+                fix=f"pass examples of type {functions.example.__name__}",
             )
         return list(data)
     if task.name == "classify":
@@ -189,9 +195,9 @@ def score_predictions(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> ScoredPredictions:
-    """Predict every example and compare the predictions with the gold labels.
+    """Predict all examples, and compare the predictions with the gold labels.
 
-    Answers are scored by CMRC's rules if `chinese` says so or most of the contexts are Chinese.
+    `chinese` scores answers by the rules of CMRC. Default: if most contexts are Chinese.
     """
     task = task or require_task(model)
     if chinese is None:
@@ -210,7 +216,7 @@ def compute_metrics(
     *,
     chinese: bool = False,
 ) -> ScoredPredictions:
-    """Predictions beside the gold labels, and their scores."""
+    """Compare predictions with the gold labels of the examples."""
     kind = metric_kind(task.name, model.config.problem_type)
     scheme = detect_tag_scheme(model.labels) if kind == "tag" else None
     gold = [gold_label(kind, example) for example in examples]
@@ -239,18 +245,19 @@ def require_task(model: Model) -> Task:
     check_capability(model, "do a task")
     if model.task is None:
         raise InputError(
-            f"this model was not fine-tuned for a task: its head is {model.head or 'missing'}",
+            "this model was not fine-tuned for a task: "
+            + (f"its head is {model.head}" if model.head else "it has no head"),
             fix="fine-tune it first: cloze finetune TASK MODEL",
         )
     return model.task
 
 
 def metric_kind(task: str, problem: str | None) -> str:
-    """Which metrics a task has: its name, or `number` for regression."""
+    """The kind of metrics of a task: its name, or `number` for regression."""
     return "number" if task == "classify" and problem == "number" else task
 
 
-def main_metric_of(task: str, problem: str | None, labels: Sequence[str]) -> str:
+def find_main_metric(task: str, problem: str | None, labels: Sequence[str]) -> str:
     """The name of the main score."""
     scheme = detect_tag_scheme(labels) if task == "tag" else None
     return main_metric(metric_kind(task, problem), scheme=scheme)
@@ -264,7 +271,7 @@ def _predicted_label(kind: str, prediction: Any) -> Any:  # noqa: ANN401
 def _drop_unusable(
     model: Model, task: Task, examples: Sequence[Any], report: OnBadRow
 ) -> list[Any]:
-    """The examples that the model can encode and that have a label; the others are reported."""
+    """Remove and report examples without a label, or that the model cannot encode."""
     kind = metric_kind(task.name, model.config.problem_type)
 
     def encode(some: Sequence[Any]) -> Sequence[Any]:
@@ -285,18 +292,19 @@ def _check_all_pairs(examples: Sequence[Example]) -> None:
     single = next((one for one in examples if getattr(one, "pair", None) is None), None)
     if single is not None:
         raise InputError(
-            f"{single.origin}: there is no pair to swap", fix="use swap only if all are pairs"
+            f"{single.origin}: swap needs pairs of texts, but this is a single text",
+            fix="leave out swap, or use data in which all examples are pairs",
         )
 
 
 def _swap_pairs(
     model: Model, task: Task, result: ScoredPredictions, batch_tokens: int | None
 ) -> SwapResult:
-    turned = [replace(one, text=one.pair, pair=one.text) for one in result.examples]
+    swapped = [replace(one, text=one.pair, pair=one.text) for one in result.examples]
     predictions = TASK_FUNCTIONS[task.name].predict(
-        model, turned, task=task, batch_tokens=batch_tokens
+        model, swapped, task=task, batch_tokens=batch_tokens
     )
-    scored = compute_metrics(model, task, turned, predictions)
+    scored = compute_metrics(model, task, swapped, predictions)
     both = list(zip(result.predictions, predictions, strict=True))
     number = model.config.problem_type == "number"
     return SwapResult(

@@ -1,4 +1,4 @@
-"""`evaluate` for embedding models: cosine similarities against human similarity ratings."""
+"""`evaluate` for embedding models: correlation of cosine similarities with human ratings."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def evaluate_similarity(
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Correlate the cosines of a model's embeddings with ratings of how similar the texts are."""
+    """Correlate the cosine similarities of pairs of texts with their ratings."""
     skipped: list[InputError] = []
     report = skipped.append if skip_bad else None
     examples = read_scored_pairs(
@@ -65,7 +65,11 @@ def evaluate_similarity(
     kept = [example for example, one in zip(examples, found, strict=True) if one is not None]
     predictions = [one for one in found if one is not None]
     if not predictions:
-        raise InputError("there are no scored pairs", fix="check the data")
+        raise InputError(
+            "the data contain no pairs of texts with a rating",
+            fix="check that the files are not empty"
+            + (", and why all rows were skipped" if skipped else ""),
+        )
     gold = [float(one.label) for one in kept]
     predicted = [one.score for one in predictions]
     return Evaluation(
@@ -91,13 +95,13 @@ def read_scored_pairs(
     pair_column: str | int | None = None,
     label_column: str | int | None = None,
 ) -> list[Any]:
-    """Pairs of texts with a number each, which may be examples already; bad ones are reported."""
+    """Read pairs of texts with ratings; `data` may also be a list of examples."""
     given = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], TextExample)
     read: Any = data
     if not given:
         columns = {"text": text_column, "pair": pair_column, "label": label_column}
         read = read_text_examples(
-            as_list(data), **columns, number=True, on_error=report or _raise_error
+            as_list(data), **columns, number=True, on_error=report or _raise_with_hint
         )
     kept = []
     for example in read:
@@ -112,25 +116,26 @@ def read_scored_pairs(
     return kept
 
 
-def _raise_error(error: InputError) -> None:
+def _raise_with_hint(error: InputError) -> None:
     raise InputError(
         error.problem,
-        fix=f"{error.fix}; a model without a task is evaluated on pairs of texts with a number, "
-        "and on labels once it is fine-tuned",
+        fix=f"{error.fix}; a model that is not fine-tuned is evaluated on pairs of texts with "
+        "ratings (to evaluate on labels, fine-tune it first)",
     )
 
 
 def _check_scored_pair(example: TextExample) -> None:
     if example.pair is None:
         raise InputError(
-            f"{example.origin}: there is one text; embeddings are evaluated on pairs of texts",
-            fix="give a table of two texts and a number, or a model with a masked-LM head",
+            f"{example.origin}: there is only one text, but embeddings are evaluated on pairs",
+            fix="use a table with two texts and a rating per row, or evaluate a model with a "
+            "masked-LM head on text",
         )
     score = gold_label("number", example)
     if isinstance(score, str):
         raise InputError(
-            f"{example.origin}: the score is {score!r}",
-            fix="give a number: the higher, the more similar",
+            f"{example.origin}: the rating {score!r} is not a number",
+            fix="use numbers; a higher number means more similar",
         )
 
 
@@ -144,10 +149,10 @@ def _compute_cosines(
     batch_tokens: int,
     progress: ProgressCallback | None,
 ) -> list[PairSimilarity | None]:
-    """None for a pair that cannot be read."""
+    """The cosine similarity of each pair; None for a pair that cannot be encoded."""
     sides = [(one.text, one.pair or "") for one in examples]
     numbers: dict[str, int] = {}
-    first: list[TextExample] = []  # the first example with each text, which an error names
+    first: list[TextExample] = []  # the first example with each text, for error messages
     for example, both in zip(examples, sides, strict=True):
         for one in both:
             if one not in numbers:

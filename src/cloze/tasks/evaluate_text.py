@@ -1,4 +1,4 @@
-"""`evaluate` on running text: masked tokens for encoders, perplexity for language models."""
+"""`evaluate` on text: MLM accuracy of encoders, perplexity of language models."""
 
 import tempfile
 import time
@@ -44,9 +44,9 @@ def evaluate_language_model(
     *,
     text_column: str | None = None,
     skip_bad: bool = False,
-    progress: ProgressCallback | None = None,  # noqa: ARG001 - as of the others
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
 ) -> CorpusEvaluation:
-    """Perplexity and bits per byte of a text with one sentence per line."""
+    """Compute perplexity and bits per byte on a text with one sentence per line."""
     since = time.perf_counter()
     skipped: list[InputError] = []
     lines = read_rows(
@@ -75,10 +75,10 @@ def evaluate_masked(
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
 ) -> CorpusEvaluation:
-    """Mask tokens of a text and predict them, as a pre-training run evaluates itself.
+    """Mask tokens of a text and predict them, like the evaluation during pre-training.
 
-    Samples and masks follow from the text, the tokenizer and the length alone. Next-sentence
-    prediction is evaluated if the model has a head for it and the text more than one document.
+    Samples and masks depend only on text, tokenizer and `max_length`. Next-sentence prediction is
+    evaluated if the model has an NSP head and the text has several documents.
     """
     since = time.perf_counter()
     size = model.max_length if max_length is None else max_length
@@ -142,7 +142,7 @@ def _masked_scores(
 def _mask_batches(
     epoch: Epoch, masking: Masking, targets: list[_Targets], progress: ProgressCallback | None
 ) -> Iterator[PackedBatch]:
-    """The batches with tokens masked; the targets of each are appended to `targets`."""
+    """Yield batches with masked tokens, and append their targets to `targets`."""
     done = 0
     for number in range(len(epoch)):
         batch = mask_batch(epoch[number], masking, seed=EVALUATION_SEED)

@@ -1,4 +1,4 @@
-"""`evaluate` for translators: BLEU, overall and by the length of the source."""
+"""`evaluate` for translators: BLEU, overall and by source length."""
 
 import time
 from collections.abc import Sequence
@@ -29,22 +29,22 @@ BEAM, BLEU = 4, "13a"
 class TranslatorScores:
     """The scores of a translator, line by line."""
 
-    counts: NDArray[np.int64] = field(repr=False)  # of `bleu_counts`
+    counts: NDArray[np.int64] = field(repr=False)  # n-gram counts, as from `count_ngrams`
     tokenize: str
-    too_long: int  # sentences that were not translated
-    empty: int  # other sentences whose translation is empty
+    too_long: int  # number of sentences that were not translated
+    empty: int  # number of other sentences with an empty translation
     seconds: float
 
     metric = "bleu"
 
     @property
     def bootstrap_metrics(self) -> dict[str, tuple[Metric, int]]:
-        """What a bootstrap resamples, and of how many examples."""
+        """By name: the metric of a resample, and the number of examples."""
         return {self.metric: (self.score_subset, self.count)}
 
     @property
     def count(self) -> int:
-        """Sentences."""
+        """Number of sentences."""
         return len(self.counts)
 
     def score_subset(self, chosen: NDArray[np.intp]) -> float:
@@ -61,7 +61,7 @@ def evaluate_translator(
     truncation: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> CorpusEvaluation:
-    """BLEU of a translator on two files, source and target."""
+    """Compute the BLEU of a translator on two files, source and target."""
     since, pairs = time.perf_counter(), read_parallel(data)
     made = score_translator(
         model, pairs, beam=beam, bleu=bleu, truncation=truncation, progress=progress
@@ -75,8 +75,8 @@ def evaluate_translator(
         if one is not None and (some := [size for size in lengths if low <= size < high])
     ]
     chart = LineChart(
-        title="BLEU by length of the source",
-        x_label="words",
+        title="BLEU by source length",
+        x_label="words of the source",
         y_label="BLEU",
         include=(0.0,),
         series=[Series(name="BLEU", x=[x for x, _ in middles], y=[y for _, y in middles])],
@@ -101,12 +101,12 @@ def evaluate_translator(
 
 
 def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
-    """The sentence pairs of two files, source and target."""
+    """Read the sentence pairs of two files, source and target."""
     sides = as_list(data)
     if len(sides) != _PAIR:
         raise InputError(
-            f"a translator is evaluated on two files, and {len(sides)} were given",
-            fix="give the source file, then the file with its translation",
+            f"a translator needs two files, source and target, but {len(sides)} were given",
+            fix="give the source file, then the target file",
         )
     return load_parallel_text(*sides)
 
@@ -120,7 +120,7 @@ def score_translator(
     truncation: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> TranslatorScores:
-    """Translate the source and count the n-grams shared with the target.
+    """Translate the source, and count the n-grams that are in the target.
 
     A sentence that is too long counts as an empty translation.
     """

@@ -1,4 +1,4 @@
-"""`evaluate` for word vectors: analogies, and correlation with human similarity ratings."""
+"""`evaluate` for word vectors: analogies, and correlation with human ratings."""
 
 import os
 import tempfile
@@ -30,9 +30,9 @@ def evaluate_word_vectors(
     model: Model,
     data: Any,  # noqa: ANN401 - files
     *,
-    progress: ProgressCallback | None = None,  # noqa: ARG001 - as of the others
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
 ) -> CorpusEvaluation:
-    """Accuracy on files of analogies, correlation with files of rated word pairs."""
+    """Compute the accuracy on analogy files and the correlation on files of rated word pairs."""
     with store_streams(as_list(data), Path(tempfile.gettempdir())) as files:
         return _evaluate_files(model.module, files)
 
@@ -67,17 +67,19 @@ def _evaluate_files(model: WordVectors, files: Sequence[Any]) -> CorpusEvaluatio
 def read_word_questions(
     path: object,
 ) -> tuple[str, list[AnalogyQuestion] | None, list[tuple[str, str, float]]]:
-    """A file's name, and its analogies, or else its rated pairs."""
+    """Read a file: its name, and its analogies (None if it has none) or rated pairs."""
     if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
-        raise InputError(f"{path}: there is no such file", fix="name files, not folders")
-    place = Path(path)
-    if _has_analogies(place):
-        return place.stem, read_questions(place), []
-    return place.stem, None, read_pairs(place)
+        raise InputError(
+            f"{path}: there is no such file", fix="check the path; folders and globs are not read"
+        )
+    file = Path(path)
+    if _has_analogies(file):
+        return file.stem, read_questions(file), []
+    return file.stem, None, read_pairs(file)
 
 
 def _has_analogies(path: Path) -> bool:
-    """Analogies have sections, or four words on a line without commas."""
+    """Whether a file contains analogies: sections, or four words per line without commas."""
     first = next((row.text for row in read_all_lines(path) if row.text.strip()), "")
     return first.startswith(":") or ("," not in first and "\t" not in first)
 
@@ -86,23 +88,23 @@ def _has_analogies(path: Path) -> bool:
 class WordVectorScores:
     """The scores of word vectors, file by file."""
 
-    bootstrap_metrics: Mapping[str, tuple[Metric, int]]  # what is resampled, and how many
+    bootstrap_metrics: Mapping[str, tuple[Metric, int]]  # metric, number of examples
     seconds: float
 
     @property
     def metric(self) -> str:
-        """The name of the main score, that of the first file."""
+        """The name of the main score: that of the first file."""
         return next(iter(self.bootstrap_metrics))
 
     @property
     def count(self) -> int:
-        """Questions and pairs."""
+        """Number of questions and pairs."""
         return sum(count for _, count in self.bootstrap_metrics.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CommonQuestions:
-    """The questions, or else pairs, of a file whose words all models know."""
+    """The questions or pairs of a file whose words are in all vocabularies."""
 
     questions: Sequence[AnalogyQuestion]
     pairs: Sequence[tuple[str, str, float]]
@@ -117,16 +119,16 @@ class _CommonQuestions:
 def score_word_vectors(
     models: Mapping[str, WordVectors], data: Sequence[Any], progress: ProgressCallback | None = None
 ) -> tuple[dict[str, WordVectorScores], int]:
-    """The scores of several models on the same questions, and how many questions were left out.
+    """Evaluate models on the same questions; also return the number of questions left out.
 
-    A question with a word that one of the models lacks is left out for all of them.
+    A question with a word that is not in all vocabularies is left out for all models.
     """
     common = frozenset.intersection(*(list_known_words(model) for model in models.values()))
     files: dict[str, _CommonQuestions] = {}
     for path in data:
         metric, questions = _common_questions(path, common)
         if metric in files:
-            raise InputError(f"{path}: two files have this name", fix="rename one, or leave it out")
+            raise InputError(f"{path}: two files have this name", fix="rename one of them")
         files[metric] = questions
     found = {}
     for name, model in models.items():
@@ -151,8 +153,9 @@ def _common_questions(path: object, common: frozenset[str]) -> tuple[str, _Commo
     kept = len(made.questions) + len(made.pairs)
     if kept < 2:  # noqa: PLR2004
         raise InputError(
-            f"{path}: all models know the words of only {kept} of {kept + made.unknown} rows",
-            fix="a comparison needs two: are the models and the file of the same language?",
+            f"{path}: all models know the words of only {kept} of {kept + made.unknown} rows; "
+            "a comparison needs at least two",
+            fix="check that models and file are in the same language",
         )
     return f"{name} {'spearman' if questions is None else 'accuracy'}", made
 

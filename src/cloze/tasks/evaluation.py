@@ -1,4 +1,4 @@
-"""What `evaluate` returns: scores, charts, the worst errors, as a page and as JSON."""
+"""Results of `evaluate`: scores, charts and worst errors, as a page and as JSON."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ from cloze.tasks.scored_predictions import (
     SEVERITIES,
     PredictionError,
     ScoredPredictions,
-    confidences,
     find_errors,
     label_pairs,
+    prediction_confidences,
 )
 
 PRETRAINING_HEADS = {"mlm", "nsp"}
-KINDS = {  # how models are evaluated, and what such a model is
+KINDS = {  # kinds of evaluation, and the description of their models
     "labelled": "a fine-tuned model",
     "similarity": "an embedding model",
     "masked": "a masked language model",
@@ -46,8 +46,8 @@ KINDS = {  # how models are evaluated, and what such a model is
     "words": "a set of word vectors",
 }
 MAX_MATRIX_LABELS = 40
-PAGE_ERRORS = 50  # as_list on a page by default
-JSON_ERRORS = 5  # as_list in JSON and on a terminal by default
+PAGE_ERRORS = 50  # default number of errors on a page
+JSON_ERRORS = 5  # default number of errors in JSON and on a terminal
 MAX_TEXT = 300  # characters of a text on a page
 _RATES = ("precision", "recall", "f1")
 
@@ -65,7 +65,7 @@ class SwapResult:
     """Predictions for pairs with the two texts swapped."""
 
     agreement: float | None  # fraction with the same label as before; None for numbers
-    difference: float  # mean difference of the first label's probability, or of the number
+    difference: float  # mean absolute change of the label's probability, or of the number
     scores: Mapping[str, float]
 
 
@@ -79,7 +79,7 @@ class Evaluation:
     skipped: tuple[InputError, ...] = ()  # rows that could not be read
     seconds: float = 0.0
     swapped: SwapResult | None = None
-    worst: int | None = None  # errors as_list in JSON (default 5) and on the page (default 50)
+    worst: int | None = None  # number of errors in JSON (default 5) and on the page (default 50)
 
     def __repr__(self) -> str:
         scores = {name: round(value, 4) for name, value in self.scores.items()}
@@ -116,7 +116,7 @@ class Evaluation:
 
     @property
     def bootstrap_metrics(self) -> dict[str, tuple[Metric, int]]:
-        """By name, what a bootstrap resamples, and of how many examples."""
+        """By name: the metric of a resample, and the number of examples."""
         return {name: (self.result.scorer.metric(name), self.count) for name in self.scores}
 
     @property
@@ -125,7 +125,7 @@ class Evaluation:
 
     @property
     def predictions(self) -> Sequence[Any]:
-        """One for each example, in their order."""
+        """The prediction of each example, in their order."""
         return self.result.predictions
 
     @property
@@ -149,12 +149,12 @@ class Evaluation:
 
     @property
     def severity(self) -> str:
-        """What errors are ranked by."""
+        """The quantity that errors are ranked by."""
         return SEVERITIES["tag, plain" if self.scheme == PLAIN else self.kind]
 
     @cached_property
     def confusion(self) -> Confusion | None:
-        """The confusion matrix of labels, and of the tags of words; None for other tasks."""
+        """The confusion matrix of labels or of word tags; None for other tasks."""
         sides = label_pairs(self.result)
         if sides is None or not sides[0]:
             return None
@@ -163,7 +163,7 @@ class Evaluation:
 
     @cached_property
     def label_scores(self) -> Mapping[str, LabelScores]:
-        """Precision, recall and F1 of each label; for tags those of spans."""
+        """Precision, recall and F1 of each label; for tag schemes with B-, of spans."""
         if self.kind == "tag" and self.scheme != PLAIN:
             return score_spans(self.result.gold, self.result.predicted, self.scheme).by_label
         sides = label_pairs(self.result)
@@ -173,13 +173,13 @@ class Evaluation:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """Confidence against accuracy; None for numbers."""
-        found = confidences(self.result)
+        """Confidence and accuracy by bin; None for regression."""
+        found = prediction_confidences(self.result)
         return None if found is None or not found[0] else compute_calibration(*found)
 
     @property
     def listed_errors(self) -> list[PredictionError]:
-        """The worst errors, as many as JSON lists."""
+        """The worst errors that are listed in JSON."""
         return self.worst_errors(JSON_ERRORS if self.worst is None else self.worst)
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class Evaluation:
         }
 
     def page(self, title: str = "Evaluation", *, worst: int | None = None) -> Page:
-        """Scores, charts and so many of the worst errors."""
+        """A page with scores, charts and the worst errors."""
         given = (count for count in (worst, self.worst) if count is not None)
         sections = list(self._sections(next(given, PAGE_ERRORS)))
         return Page(title=title, note=self._summary(), sections=sections)
@@ -221,13 +221,13 @@ class Evaluation:
     def _summary(self) -> str:
         truncated = f", {self.num_truncated:,} truncated" if self.num_truncated else ""
         skipped = f", {len(self.skipped):,} rows skipped" if self.skipped else ""
-        rules = " Scored by CMRC's rules." if self.chinese else ""
+        rules = " Scored by the rules of CMRC." if self.chinese else ""
         return f"{self.count:,} examples{truncated}{skipped}, {self.seconds:.1f} s.{rules}"
 
     def _sections(self, worst: int) -> Iterator[Section]:
         facts = format_scores(self.scores)
         if self.swapped is not None:
-            facts += _swap_facts(self.swapped)
+            facts += _make_swap_facts(self.swapped)
         yield Section(title="Scores", parts=[Facts(facts)])
         charts = list(self._charts())
         if charts:
@@ -252,7 +252,7 @@ class Evaluation:
             yield replace(
                 plot_confusion_matrix(*sides, matrix.labels),
                 note=f"{int(matrix.counts.sum()):,} {what}, {int(matrix.counts.trace()):,} of them "
-                "correct (the diagonal). The shade is the fraction of the row.",
+                "correct (on the diagonal). Colors show fractions of the row.",
             )
         if self.calibration is not None:
             yield plot_calibration(self.calibration)
@@ -286,8 +286,8 @@ class CorpusEvaluation:
 
     kind: str  # language, masked, translate or words
     scores: Mapping[str, float]  # the main score first
-    counts: Mapping[str, int]  # what the scores are means over, and what was left out
-    notes: Mapping[str, str]  # such as BLEU's signature
+    counts: Mapping[str, int]  # examples, tokens, …, and what was left out
+    notes: Mapping[str, str]  # such as the signature of BLEU
     model: str | None = None
     charts: tuple[LineChart, ...] = field(default=(), repr=False)
     skipped: tuple[InputError, ...] = field(default=(), repr=False)  # rows that cannot be read
@@ -306,7 +306,7 @@ class CorpusEvaluation:
         }
 
     def rows(self) -> list[tuple[str, str | int]]:
-        """The table: every score, count and note."""
+        """The table of all scores, counts and notes."""
         return [
             *((metric_label(name), f"{value:.4f}") for name, value in self.scores.items()),
             *((metric_label(name), count) for name, count in self.counts.items()),
@@ -346,7 +346,10 @@ _KIND_OF_FAMILY: dict[Kind, str] = {
 def evaluation_kind(
     model: object, *, pair_column: object = None, label_column: object = None, **_: object
 ) -> str:
-    """How a model is evaluated; with a pair or label column an encoder has rated pairs of texts."""
+    """How a model is evaluated: one of `KINDS`.
+
+    With a pair or label column a pre-trained encoder is evaluated on rated pairs of texts.
+    """
     if not isinstance(model, Model):
         return "language"
     check_capability(model, "evaluate")
@@ -361,31 +364,33 @@ def evaluation_kind(
 
 
 def is_pretrained(model: object) -> bool:
-    """Whether this is an encoder that was not fine-tuned for a task."""
+    """Whether a model is an encoder that was not fine-tuned for a task."""
     if not isinstance(model, Model) or model.family.kind != "encoder":
         return False
     return model.task is None and set(model.task_heads) <= PRETRAINING_HEADS
 
 
 def check_options(options: Mapping[str, Any], allowed: Sequence[str], kind: str) -> dict[str, Any]:
-    """The options that were given, if the model takes them; False is as good as not given."""
+    """The options that are set; one that is not in `allowed` is an error (None, False: not set)."""
     given = {name: one for name, one in options.items() if one is not None}
     for name, value in given.items():
         if name not in allowed and value is not False:
             raise InputError(
                 f"{name} does not apply to {KINDS[kind]}",
-                fix=f"leave it out; it takes {', '.join(allowed)}" if allowed else "leave it out",
+                fix=f"leave it out; the options are {', '.join(allowed)}"
+                if allowed
+                else "leave it out",
             )
     return {name: value for name, value in given.items() if name in allowed}
 
 
 def shorten(text: str, most: int) -> str:
-    """On one line of at most so many characters."""
+    """Shorten a text to one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _swap_facts(swapped: SwapResult) -> list[Fact]:
+def _make_swap_facts(swapped: SwapResult) -> list[Fact]:
     facts = [Fact(label="difference after swapping", text=f"{swapped.difference:.4f}")]
     if swapped.agreement is not None:
         text = format_percent(swapped.agreement, 2)

@@ -1,4 +1,4 @@
-"""`export`: a model in the format of others."""
+"""`export`: write a model in the file format of another library."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from cloze.tasks.inputs import resolve_model
 
 @dataclass(frozen=True)
 class Format:
-    """What a format is for, and how it is written."""
+    """A file format: the models it supports, and how it is written."""
 
     models: tuple[str, ...]  # families, or kinds of families
     needs: str
@@ -38,8 +38,8 @@ FORMATS = {
         ("encoder",), "an encoder", lambda model, out, force: model.save(out, overwrite=force)
     ),
 }
-"""By name: word2vec's text (binary where the file ends in .bin), ARPA (packed in .gz), and the
-folder that `transformers` opens."""
+"""word2vec text format (binary for .bin files), ARPA (compressed for .gz files), and the folder
+layout of `transformers`."""
 
 
 def export(
@@ -50,9 +50,9 @@ def export(
     header: bool = True,
     force: bool = False,
 ) -> Path:
-    """Write a model for others: word2vec, arpa (a file each) or huggingface (a folder).
+    """Write a model in the format word2vec, arpa (both files) or huggingface (a folder).
 
-    word2vec without its `header`, the first line, is GloVe's format.
+    Without `header`, the first line, word2vec files have the format of GloVe.
     """
     wanted = FORMATS[one_of("format", format, FORMATS)]
     model = resolve_model(model)
@@ -62,8 +62,10 @@ def export(
     if own.isdisjoint(wanted.models):
         able = [name for name, one in FORMATS.items() if not own.isdisjoint(one.models)]
         raise InputError(
-            f"the format {format} is for {wanted.needs}",
-            fix=f"use {able[0]}" if able else "this model's own folder is its only format",
+            f"the format {format} needs {wanted.needs}, but this is {model.family.description}",
+            fix=f"use the format {able[0]}"
+            if able
+            else "use the model folder; this family has no other format",
         )
     if not header and format != "word2vec":
         raise InputError(
@@ -71,4 +73,5 @@ def export(
         )
     target = check_output_path(out, force, file=format != "huggingface")
     options = {} if header else {"header": False}
-    return wanted.write(model, target, force or target.exists(), **options)  # or it is empty
+    overwrite = force or target.exists()  # without force, an existing folder is empty
+    return wanted.write(model, target, overwrite, **options)

@@ -1,7 +1,7 @@
-"""Vectors of a frozen encoder: which layers make them, how they are pooled, what a reader predicts.
+"""Features of a frozen encoder: selection of layers, pooling, and classifiers on features.
 
-Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the top.
-n tokens of a packed batch, b sequences, t tokens of one, p positions of an item, d width of the
+Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the last.
+n tokens of a packed batch, b sequences, t tokens of one, p positions of an item, d size of the
 selected layers, c labels.
 """
 
@@ -35,11 +35,11 @@ class LayerSelection:
 
     @property
     def parts(self) -> int:
-        """Width of the result in multiples of the hidden size."""
+        """Size of the result, in multiples of the hidden size."""
         return 1 if self.add else len(self.numbers)
 
     def combine(self, layers: Iterable[Tensor]) -> Tensor:
-        """One tensor from an encoder's layers; those that are not selected are freed at once."""
+        """Combine the selected layers of an encoder; the others are freed as they come."""
         kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
         chosen = [kept[number] for number in self.numbers]
         if len(chosen) == 1:
@@ -47,8 +47,8 @@ class LayerSelection:
         return torch.stack(chosen).sum(0) if self.add else torch.cat(chosen, dim=-1)
 
 
-# For a model of n blocks; the feature-based table of Devlin et al. 2018, whose sum of all layers
-# leaves the embeddings out.
+# For a model with n blocks: the choices of Devlin et al. 2018, table 7. Their sum of all layers is
+# without the embeddings.
 LAYER_CHOICES = {
     "embeddings": lambda n: LayerSelection((0,)),  # noqa: ARG005
     "second-to-last": lambda n: LayerSelection((n - 1,)),
@@ -60,7 +60,7 @@ LAYER_CHOICES = {
 
 
 def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSelection:
-    """The layers that a name, a number, or several numbers to concatenate, select."""
+    """Parse a choice of layers: a name, a number, or several numbers to concatenate."""
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
     if isinstance(choice, int):
@@ -70,57 +70,59 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
             choice = [index(number) for number in choice]
         except TypeError:
             raise ConfigError(
-                f"layers is {short(choice)}",
-                fix=f"give numbers, or one of {', '.join(LAYER_CHOICES)}",
+                f"layers is {short(choice)}, which is neither a name nor layer numbers",
+                fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}",
             ) from None
         if not choice:
-            raise ConfigError("layers is empty", fix=f"choose from {', '.join(LAYER_CHOICES)}")
-        return LayerSelection(tuple(_layer_number(number, num_layers) for number in choice))
+            raise ConfigError(
+                "layers is empty", fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}"
+            )
+        return LayerSelection(tuple(_check_layer_number(number, num_layers) for number in choice))
     layers = LAYER_CHOICES[one_of("layer choice", choice, LAYER_CHOICES)](num_layers)
     if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
         raise InputError(
-            f"{choice} needs more layers than the {num_layers} of this model",
+            f"{choice} needs more layers than this model has ({num_layers})",
             fix="choose last, or give layer numbers",
         )
     return layers
 
 
-def _layer_number(number: int, num_layers: int) -> int:
+def _check_layer_number(number: int, num_layers: int) -> int:
     if not -num_layers - 1 <= number <= num_layers:
         raise InputError(
-            f"there is no layer {number} in a model of {num_layers} layers",
+            f"there is no layer {number}: the model has {num_layers} layers",
             fix=f"use 0 (embeddings) to {num_layers}, or -1 (last) to {-num_layers - 1}",
         )
     return number % (num_layers + 1)
 
 
 def pool(vectors: Tensor, modes: Sequence[str], normalize: bool) -> Tensor:
-    """One vector from those of a sequence's tokens: b t d -> b (modes·d)."""
+    """Pool the token vectors of sequences: b t d -> b (modes·d)."""
     length = vectors.shape[1]
     pooled: dict[str, Callable[[], Tensor]] = {
         "cls": lambda: vectors[:, 0].float(),
         "max": lambda: vectors.amax(1).float(),
         "mean": lambda: vectors.mean(1, dtype=torch.float32),
         "mean_sqrt_len_tokens": lambda: vectors.sum(1, dtype=torch.float32) / length**0.5,
-        "weightedmean": lambda: _rising_weights(length, vectors.device) @ vectors.float(),
+        "weightedmean": lambda: _position_weights(length, vectors.device) @ vectors.float(),
         "lasttoken": lambda: vectors[:, -1].float(),
     }
     found = torch.cat([pooled[mode]() for mode in modes], dim=-1)
     return F.normalize(found, dim=-1) if normalize else found
 
 
-def _rising_weights(length: int, device: torch.device) -> Tensor:
-    """Weights in proportion to the position, 1, 2, 3 …, that sum to one (t)."""
+def _position_weights(length: int, device: torch.device) -> Tensor:
+    """Weights proportional to the position, 1, 2, 3 …, which sum to one (t)."""
     positions = torch.arange(1, length + 1, dtype=torch.float32, device=device)
     return positions / positions.sum()
 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:
-    """Reject a pooling whose vector would not depend on the text."""
+    """Reject cls pooling for causal models: the first token does not depend on the text."""
     if model.module.is_causal and "cls" in modes:
         raise InputError(
-            "this model is causal: its [CLS] comes first and attends to nothing of the text",
-            fix="use the pooling mean or max",
+            "cls pooling does not work for a causal model: [CLS] cannot attend to the text",
+            fix="use pooling mean or max",
         )
 
 
@@ -134,7 +136,7 @@ def extract_features(
     batch_tokens: int,
     progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
-    """The features of each item, in order: one pooled vector (1 d), or one per position (p d)."""
+    """Compute the features of each item: one pooled vector (1 d), or one per position (p d)."""
     if pooled:
         check_pooling(model, (spec.pooling,))
     layers = select_layers(spec.layers, len(model.module.blocks))
@@ -157,7 +159,7 @@ def extract_features(
 
 @torch.inference_mode()
 def apply_reader(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
-    """What the model's reader predicts from each item's features (p c)."""
+    """Apply the classifier of a feature-based model to the features of each item (p c)."""
     assert model.reader is not None
     if not vectors:
         return []

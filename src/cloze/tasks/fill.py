@@ -1,4 +1,4 @@
-"""`fill`: predict the words behind [MASK].  m masks of a text, v vocabulary."""
+"""`fill`: predict masked tokens.  m masks of a text, v tokens of the vocabulary."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
-from cloze.tasks.inference import iterate_logits
+from cloze.tasks.inference import describe_heads, iterate_logits
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.backends import BYTES
@@ -23,17 +23,17 @@ _NO_TEXT = frozenset((None, *BYTES))  # ids without a token, and tokens that are
 
 @dataclass(frozen=True, kw_only=True)
 class MaskPrediction:
-    """One word for one mask."""
+    """A predicted word for a mask."""
 
     word: str
-    score: float  # its probability at the mask, the other masks left masked
-    ids: tuple[int, ...]  # its tokens; several only for a candidate that the vocabulary splits
+    score: float  # its probability; other masks of the text stay masked
+    ids: tuple[int, ...]  # its token ids; several only for candidates
     text: str  # the whole text with the word in place of the mask
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskResult:
-    """One [MASK] of the text and the words for it, best first."""
+    """A mask of the text and the predicted words, best first."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class FillResult:
 
     text: str
     masks: tuple[MaskResult, ...]
-    truncated: int = 0  # tokens far from the masks that were left out
+    truncated: int = 0  # number of tokens left out, far from the masks
 
     @property
     def best(self) -> str:
@@ -89,20 +89,20 @@ def fill(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> FillResult | list[FillResult]:
-    """The most probable words for every [MASK] of a text, or of each of several texts.
+    """Predict the most probable words for every [MASK] of a text, or of each of several texts.
 
-    Special tokens and tokens that are no whole characters (single bytes) are never predicted, so
-    the probabilities may sum to less than 1. A text that is too long is cropped around its masks,
-    and `truncated` says by how many tokens: what is far from a mask hardly matters for it.
+    Special tokens and incomplete characters (single bytes) are never predicted, so probabilities
+    may sum to less than 1. A text that is too long is cropped around its masks; `truncated` is the
+    number of tokens left out.
 
     Args:
         model: a model with a masked-LM head, or its folder.
         text: a text, or several.
-        top: number of words for each mask.
-        candidates: score only these words. One that the vocabulary splits is scored token by token
-            from the left, p(w₁)·p(w₂ | w₁)…, with as many masks as it has tokens.
-        skip_blank: a blank text has no masks, instead of being an error.
-        batch_tokens: tokens in a batch; the default depends on the device.
+        top: number of words per mask.
+        candidates: score only these words. A word of several tokens is scored token by token from
+            left to right, p(w₁)·p(w₂ | w₁)…, with as many masks as it has tokens.
+        skip_blank: return no masks for a blank text, instead of an error.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "fill")
@@ -121,7 +121,7 @@ def fill(
     else:
         found = _score_candidates(model, encoded, split, top, options)
     results = [
-        _result(one, encoded[number], found[number])
+        _make_result(one, encoded[number], found[number])
         if number in encoded
         else FillResult(text=one, masks=())
         for number, one in enumerate(texts)
@@ -132,32 +132,32 @@ def fill(
 def check_fill(
     model: Model, *, top: int, candidates: Sequence[str] | None
 ) -> dict[str, tuple[int, ...]]:
-    """The tokens of each candidate; an error if the model or an option is unsuitable."""
+    """Check the model and the options, and return the token ids of each candidate."""
     check_capability(model, "fill")
     if "mlm" not in model.task_heads:
         raise InputError(
-            f"this model cannot fill masks: its head is {model.head or 'missing'}",
-            fix="load a folder with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
+            f"this model cannot fill masks: {describe_heads(model, 'masked-LM')}",
+            fix="use a model with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
         )
     if model.module.is_causal:
         raise InputError(
-            "this model cannot fill masks: it is causal and attends to nothing after them",
-            fix="load a masked language model (cloze pretrain, objective.kind mlm)",
+            "this model cannot fill masks: it is causal and ignores the text after a mask",
+            fix="use a masked language model, or continue texts with `cloze generate`",
         )
     in_range("top", top, 1, model.tokenizer.vocab_size)
     return {word: _split_candidate(model, word) for word in candidates or ()}
 
 
 def insert_word(text: str, start: int, end: int, word: str) -> str:
-    """`text` with a word in place of [start, end); a ##continuation joins the word before it."""
+    """Replace [start, end) of a text by a word; a ## token is joined to the word before it."""
     if word.startswith("##"):
         return text[:start].rstrip() + word[2:] + text[end:]
     return text[:start] + word + text[end:]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Masked:
-    """A text as the model sees it, and where its masks are."""
+class _MaskedText:
+    """The token ids of a text, and the positions of its masks."""
 
     ids: list[int]
     positions: list[int]  # of the masks in `ids`
@@ -165,30 +165,30 @@ class _Masked:
     truncated: int
 
     def item(self, position: int, inserted: Sequence[int], target: int) -> EncodedExample:
-        """The sequence with other tokens in place of one mask, scored at `target`."""
+        """The sequence with a mask replaced by other tokens, to predict the token at `target`."""
         ids = [*self.ids[:position], *inserted, *self.ids[position + 1 :]]
-        return _item(ids, [target])
+        return _make_item(ids, [target])
 
 
 _Found = list[tuple[str, float, tuple[int, ...]]]  # word, probability, tokens
 
 
-def _item(ids: list[int], positions: list[int]) -> EncodedExample:
+def _make_item(ids: list[int], positions: list[int]) -> EncodedExample:
     return EncodedExample(ids=ids, type_ids=[0] * len(ids), positions=positions)
 
 
-def _encode_masked(model: Model, text: str, longest: int) -> _Masked:
-    """A text with masks; room is left for a candidate of `longest` tokens."""
+def _encode_masked(model: Model, text: str, longest: int) -> _MaskedText:
+    """Encode a text with masks, so that candidates of `longest` tokens fit."""
     encoding = model.tokenizer.encode(text)
     positions = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
     mask = model.tokenizer.mask_token
     if mask is None or not positions:
         raise InputError(
             f"there is no {mask or '[MASK]'} in {_shorten(text)!r}",
-            fix=f"write {mask or '[MASK]'} where the word is missing",
+            fix=f"write {mask or '[MASK]'} in place of the word to predict",
         )
     ids, before = _crop_around(encoding, positions, model.max_length - (longest - 1))
-    return _Masked(
+    return _MaskedText(
         ids=ids,
         positions=[position - before for position in positions],
         spans=[encoding.offsets[position] for position in positions],
@@ -199,7 +199,7 @@ def _encode_masked(model: Model, text: str, longest: int) -> _Masked:
 def _crop_around(
     encoding: TokenAlignment, positions: list[int], limit: int
 ) -> tuple[list[int], int]:
-    """The ids that fit, with the masks in the middle, and how many were left out before them."""
+    """The ids that fit, with the masks in the middle, and the number of ids removed before them."""
     if len(encoding) <= limit:
         return encoding.ids, 0
     inside = encoding.token_range()
@@ -207,9 +207,9 @@ def _crop_around(
     first, stop = positions[0], positions[-1] + 1
     if stop - first > room:
         raise InputError(
-            f"there are {stop - first:,} tokens from the first mask to the last, "
-            f"and the model has room for {max(room, 0):,}",
-            fix="split the text so that each part has one mask",
+            f"the masks are {stop - first:,} tokens apart, but the model's maximum is "
+            f"{max(room, 0):,} tokens",
+            fix="split the text into parts with one mask each",
         )
     start = max(inside.start, min((first + stop - room) // 2, inside.stop - room))
     ids = encoding.ids
@@ -218,11 +218,11 @@ def _crop_around(
 
 
 def _predict_words(
-    model: Model, encoded: Mapping[int, _Masked], top: int, options: Mapping[str, Any]
+    model: Model, encoded: Mapping[int, _MaskedText], top: int, options: Mapping[str, Any]
 ) -> Iterator[tuple[int, list[_Found]]]:
-    """For each text the most probable words of each of its masks."""
+    """Yield the index of each text and the most probable words of its masks."""
     numbers = list(encoded)
-    items = [_item(one.ids, one.positions) for one in encoded.values()]
+    items = [_make_item(one.ids, one.positions) for one in encoded.values()]
     for batch, logits in iterate_logits(model, items, head="mlm", **options):
         for n, part in zip(batch, logits, strict=True):
             scores = part.log_softmax(-1)[:, : model.tokenizer.vocab_size]  # m v
@@ -230,7 +230,7 @@ def _predict_words(
 
 
 def _top_words(model: Model, scores: Tensor, top: int) -> _Found:
-    """The best that are words or parts of words; few are not, so a few more are looked at."""
+    """The best tokens that are text: takes more than `top`, as some are special or bytes."""
     found: _Found = []
     count = 0
     while len(found) < top and count < len(scores):
@@ -239,19 +239,19 @@ def _top_words(model: Model, scores: Tensor, top: int) -> _Found:
         found = [
             (word, score, (id_,))
             for id_, score in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
-            if (word := _word(model, id_)) is not None
+            if (word := _decode_token(model, id_)) is not None
         ]
     return found[:top]
 
 
 def _score_candidates(
     model: Model,
-    encoded: Mapping[int, _Masked],
+    encoded: Mapping[int, _MaskedText],
     split: Mapping[str, tuple[int, ...]],
     top: int,
     options: Mapping[str, Any],
 ) -> dict[int, list[_Found]]:
-    """The candidates of each mask by probability; every token of every candidate is a sequence."""
+    """Rank the candidates of each mask; every token of every candidate is one sequence."""
     items: list[EncodedExample] = []
     targets: list[int] = []
     for one in encoded.values():
@@ -269,9 +269,9 @@ def _score_candidates(
         chosen = scores[torch.arange(len(batch)), wanted].double().tolist()
         for n, value in zip(batch, chosen, strict=True):
             logs[n] = value
-    waiting = iter(logs)
+    remaining = iter(logs)
     return {
-        number: [_rank_candidates(split, waiting)[:top] for _ in one.positions]
+        number: [_rank_candidates(split, remaining)[:top] for _ in one.positions]
         for number, one in encoded.items()
     }
 
@@ -285,7 +285,7 @@ def _rank_candidates(split: Mapping[str, tuple[int, ...]], logs: Iterator[float]
     return sorted(found, key=lambda one: -one[1])
 
 
-def _result(text: str, encoded: _Masked, found: Sequence[_Found]) -> FillResult:
+def _make_result(text: str, encoded: _MaskedText, found: Sequence[_Found]) -> FillResult:
     masks = [
         MaskResult(
             start=start,
@@ -311,14 +311,14 @@ def _split_candidate(model: Model, word: str) -> tuple[int, ...]:
     )
     if not tokens or model.tokenizer.unk_id in tokens:
         raise InputError(
-            f"the vocabulary cannot spell the candidate {word!r}",
-            fix="leave it out, or use a model whose vocabulary has its characters",
+            f"the candidate {word!r} contains characters that are not in the vocabulary",
+            fix="leave it out, or use a model with another vocabulary",
         )
     return tokens
 
 
-def _word(model: Model, id_: int) -> str | None:
-    """A token as text; None if it has none, or is only a part of a character."""
+def _decode_token(model: Model, id_: int) -> str | None:
+    """The text of a token; None for special tokens and incomplete characters."""
     tokenizer = model.tokenizer
     if id_ in tokenizer.special_ids or tokenizer.backend.id_to_token(id_) in _NO_TEXT:
         return None

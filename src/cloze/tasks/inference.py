@@ -1,4 +1,4 @@
-"""What all functions of encoders share: texts to sequences, sequences to the outputs of a head.
+"""Inference with encoders: texts to sequences, sequences to logits of a head.
 
 n tokens of a packed batch, m selected positions in it, p positions of one item, c scores of a head.
 """
@@ -23,28 +23,26 @@ from cloze.tasks.inputs import OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import TRUNCATIONS
 
-OnTruncated = Callable[[int, int], None]  # the number of the text, and how many tokens it lost
+OnTruncated = Callable[[int, int], None]  # index of the text, number of removed tokens
 
-BATCH_TOKENS = 2048  # on a CPU the activations of so many tokens still fit its caches
+BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextItem(EncodedExample):
-    """A text, or a window of it, as a sequence for the head."""
+    """The sequence of a text, or of a window of it."""
 
     truncated: int = 0  # tokens left out by truncation
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedText:
-    """One text: its sequences of ids, and the alignment where it is needed."""
+    """The sequences of a text, and its alignment if needed."""
 
     sequences: tuple[list[int], ...]
-    encoding: TokenAlignment | None = None  # of the whole text, or of what truncation left of it
-    windows: tuple[
-        TokenAlignment, ...
-    ] = ()  # one for each sequence, where the text is split in windows
+    encoding: TokenAlignment | None = None  # of the text after truncation
+    windows: tuple[TokenAlignment, ...] = ()  # of each sequence, if the text has windows
 
     @property
     def num_truncated(self) -> int:
@@ -61,10 +59,10 @@ def encode_texts(
     aligned: bool = False,
     on_error: OnError | None = None,
 ) -> dict[int, EncodedText]:
-    """The texts as sequences of ids, by their number; `truncation` is for those that are too long.
+    """Encode texts, and return them by index; texts that are too long are truncated.
 
-    Without it a sentence-transformers folder truncates at its limit (`head`); otherwise a text that
-    is too long is an error: raised, or passed to `on_error` while the others go on.
+    Without `truncation` a sentence-transformers folder truncates at its limit (`head`). For other
+    folders a text that is too long is an error, which is raised or passed to `on_error`.
     """
     truncation = _default_truncation(model, truncation, overlap)
     encoded: dict[int, EncodedText] = {}
@@ -75,7 +73,7 @@ def encode_texts(
             elif aligned:
                 encoding = model.tokenizer.encode(texts[number])
                 encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
-            else:  # most texts of most calls: they need no alignment
+            else:  # the usual case: no alignment is needed
                 encoded[number] = EncodedText(sequences=(ids,))
         except InputError as error:
             if on_error is None:
@@ -89,8 +87,8 @@ def _default_truncation(model: Model, truncation: str | None, overlap: int | Non
         one_of("truncation", truncation, TRUNCATIONS)
     if overlap is not None and truncation != "window":
         raise InputError(
-            "overlap has no effect without windows",
-            fix="use the truncation window, or leave overlap out",
+            "overlap has no effect without truncation window",
+            fix="use truncation window, or leave out overlap",
         )
     return "head" if truncation is None and model.pooling else truncation
 
@@ -102,7 +100,7 @@ def _encode_truncated(
     if truncation != "window":
         encoding = tokenizer.encode(text, max_length=model.max_length, truncation=truncation)
         return EncodedText(sequences=(encoding.ids,), encoding=encoding)
-    # a quarter of the window is shared with the one before, so that no token lacks context
+    # by default two windows share a quarter, so that every token has context
     shared = model.max_length // 4 if overlap is None else overlap
     windows = tuple(tokenizer.encode_windows(text, max_length=model.max_length, overlap=shared))
     return EncodedText(
@@ -115,11 +113,11 @@ def _encode_truncated(
 def encode_long(
     model: Model, text: str, pair: str | None = None, *, task: Task, name: object
 ) -> list[TokenAlignment]:
-    """A text or pair that is too long, as its task truncates it: one sequence, or windows.
+    """Encode a text or pair that is too long as one truncated sequence, or as windows.
 
-    Windows overlap by `task.overlap` tokens, or by a quarter of what they show of the text. The
-    first text of a pair is in every window. As in `encode_texts`, a sentence-transformers folder
-    truncates by default.
+    Windows overlap by `task.overlap` tokens, or by a quarter of their text. The first text of a
+    pair is in every window. As in `encode_texts`, a sentence-transformers folder truncates by
+    default.
     """
     tokenizer = model.tokenizer
     truncation = "head" if task.truncation is None and model.pooling else task.truncation
@@ -139,7 +137,7 @@ def encode_long(
 
 
 def check_pair_support(model: Model) -> None:
-    """Reject a model that has no embedding for the second text of a pair, before any work."""
+    """Reject a model without a type embedding for the second text of a pair."""
     known = getattr(model.config, "type_vocab_size", 0)
     if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
         raise ConfigError(
@@ -156,7 +154,7 @@ def compute_logits(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
-    """The head's logits at each item's positions (p c), in the order of the items."""
+    """Compute the logits of a head at each item's positions (p c), in the order of the items."""
     found: dict[int, Tensor] = {}
     batches = iterate_logits(model, items, head=head, batch_tokens=batch_tokens, progress=progress)
     for numbers, logits in batches:
@@ -172,10 +170,10 @@ def iterate_logits(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Iterator[tuple[list[int], Sequence[Tensor]]]:
-    """Batch by batch, numbers of items and their logits (p c), as float32 on the CPU.
+    """Yield the indices and logits (p c) of the items of each batch, as float32 on the CPU.
 
-    Sequences of similar length are packed together, without padding, up to `batch_tokens`. A model
-    with a reader instead of a head applies the reader.
+    Sequences of similar length are packed together, without padding, up to `batch_tokens`. For a
+    feature-based model, `model.reader` computes the logits.
     """
     most = batch_tokens or (BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS)
     in_range("batch_tokens", most, 1, 1 << 30)
@@ -223,24 +221,24 @@ def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tu
     packed = Packed.from_lengths((len(item.ids) for item in items), device)
     starts = accumulate(packed.lengths, initial=0)
     positions = [
-        start + place
+        start + position
         for start, item in zip(starts, items, strict=False)
-        for place in item.positions
+        for position in item.positions
     ]
-    at = torch.tensor(positions, dtype=torch.long, device=device)
+    indices = torch.tensor(positions, dtype=torch.long, device=device)
     with eval_mode(module):
         hidden = module(
             torch.tensor([id_ for item in items for id_ in item.ids], device=device),
             packed,
             torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
         )  # n d
-        selected = module.head_inputs(head, hidden, at, packed)  # m d
+        selected = module.head_inputs(head, hidden, indices, packed)  # m d
         logits = module.logits(head, selected).float().cpu()  # m c
     return logits.split([len(item.positions) for item in items])
 
 
 def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
-    """The task given, or the model's own; an error where its head cannot do it."""
+    """Return the given task, or that of the model; an error if the model lacks the head."""
     check_capability(model, function)
     head = TASK_HEADS[function]
     reads = model.reader is not None and model.task is not None and model.task.name == function
@@ -248,21 +246,25 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     if head not in model.task_heads and not reads and not predicts_next:
         able = model.task or infer_task(model.head)
         raise InputError(
-            f"this model cannot {function}: its head is {model.head or 'missing'}",
-            fix=f"use it with `{able.name}`"
+            f"this model cannot {function}: {describe_heads(model, head)}",
+            fix=f"use it with `cloze {able.name}`, or another model"
             if able
-            else f"fine-tune it first (cloze finetune {function}), "
-            f"or load a folder with a {head} head",
+            else f"fine-tune it first (cloze finetune {function}), or use a fine-tuned model",
         )
     if task is not None:
         return task
     own = model.task or infer_task(head)
-    if own is None or own.name != function:  # of several heads, the folder describes the first
+    if own is None or own.name != function:  # a folder describes only the first of its heads
         own = infer_task(head)
     assert own is not None
     return own
 
 
+def describe_heads(model: Model, wanted: str) -> str:
+    """Why a model lacks a function, for an error: it has another head, or none."""
+    return f"its head is {model.head}, not {wanted}" if model.head else f"it has no {wanted} head"
+
+
 def predicts_next_sentence(model: Model) -> bool:
-    """Whether its only classifier is the one of next-sentence prediction."""
+    """Whether the only classification head is that of next-sentence prediction."""
     return "nsp" in model.task_heads and "sequence" not in model.task_heads and model.reader is None

@@ -1,4 +1,4 @@
-"""`info`: what a folder is, and what can be done with it. Of a folder no weight is read."""
+"""`info`: describe a model folder, without reading its weights."""
 
 import os
 from collections import Counter
@@ -21,17 +21,14 @@ from cloze.interop.sentence_transformers import Pooling
 from cloze.models.registry import Family
 from cloze.text.tokenizer import Tokenizer
 
-NOT_SHAPE = ("lowercase",)
+NOT_SHOWN = ("lowercase",)  # shown with the vocabulary
 PARTS = ("embeddings", "blocks", "norm", "pooler", "transform")  # of encoders, in this order
-LOCAL = (
-    "global_attention_every",
-    "window_size",
-)  # of families whose layers do not all look at all of a text
+WINDOW_SETTINGS = ("global_attention_every", "window_size")  # of families with sliding windows
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyInfo:
-    """A vocabulary in short."""
+    """A summary of a vocabulary."""
 
     kind: str
     size: int
@@ -44,21 +41,21 @@ class VocabularyInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """A model folder in numbers and names."""
+    """A summary of a model folder."""
 
     folder: str
     family: str
     architecture: str
-    config: dict[str, int | str]  # by name: each family has its own
+    config: dict[str, int | str]  # settings of the family, by name
     parameters: dict[str, int]  # by part
-    dtypes: dict[str, int]  # numbers by precision on disk
+    dtypes: dict[str, int]  # number of stored values by dtype
     size_bytes: int
     vocabulary: VocabularyInfo
     task_heads: tuple[str, ...]
-    labels: tuple[str, ...]  # of the head that has labels; empty without one
-    max_length: int | None  # None: it reads texts of any length
+    labels: tuple[str, ...]  # of the classification head, if there is one
+    max_length: int | None  # in tokens; None: no limit
     pooling: Pooling | None
-    capabilities: dict[str, str]
+    capabilities: dict[str, str]  # functions that work with the model, and what they return
 
     @property
     def total_parameters(self) -> int:
@@ -70,11 +67,11 @@ class Info:
 
 
 def info(folder: str | os.PathLike[str]) -> Info:
-    """Shape, parameters by part, vocabulary, heads, labels and verbs of a model folder."""
+    """Describe a model folder: configuration, parameters, vocabulary, heads, labels, functions."""
     if not isinstance(folder, str | os.PathLike):
         raise InputError(
-            f"info reads folders, and was given a {type(folder).__name__}",
-            fix="name the folder; a loaded model says itself what it is: print(model)",
+            f"info needs a folder, but was given a {type(folder).__name__}",
+            fix="pass the path of the folder; for a loaded model use print(model)",
         )
     family = find_file_family(folder)
     if family is not None:
@@ -94,11 +91,11 @@ def info(folder: str | os.PathLike[str]) -> Info:
         architecture=architecture or contents.family.description,
         config=_describe_encoder(config) if encoder else _describe_config(config),
         parameters=_count_parameters(contents),
-        dtypes=_kinds(contents.stored),
-        size_bytes=_bytes(contents.stored),
-        vocabulary=_vocabulary(config, tokenizer),
+        dtypes=_count_dtypes(contents.stored),
+        size_bytes=_file_sizes(contents.stored),
+        vocabulary=_describe_vocabulary(config, tokenizer),
         task_heads=contents.task_heads,
-        labels=_labels(config.labels, contents.task_heads) if encoder else (),
+        labels=_head_labels(config.labels, contents.task_heads) if encoder else (),
         max_length=max_length,
         pooling=contents.pooling,
         capabilities=contents.capabilities,
@@ -114,8 +111,8 @@ def _describe_encoder(config: Any) -> dict[str, int | str]:  # noqa: ANN401
         "max_positions": config.max_positions,
         "type_vocab_size": getattr(config, "type_vocab_size", 0),
         "activation": config.activation,
-        **{name: getattr(config, name) for name in LOCAL if hasattr(config, name)},
-        **({"sees": "left to right"} if getattr(config, "is_causal", False) else {}),
+        **{name: getattr(config, name) for name in WINDOW_SETTINGS if hasattr(config, name)},
+        **({"attention": "causal"} if getattr(config, "is_causal", False) else {}),
     }
 
 
@@ -123,13 +120,13 @@ def _describe_config(config: Any) -> dict[str, int | str]:  # noqa: ANN401
     return {
         name: value if isinstance(value, int | str) else str(value)
         for name, value in to_mapping(config, from_data=False).items()
-        if name not in NOT_SHAPE
+        if name not in NOT_SHOWN
     }
 
 
 def _count_parameters(contents: FolderContents) -> dict[str, int]:
     """Parameters by part, from the shapes of the stored weights."""
-    if contents.family.name == "ngram":  # an n-gram has a key and a weight beside it
+    if contents.family.name == "ngram":  # an n-gram also has a key and a back-off weight
         counts = {name: prod(one.shape) for name, one in contents.stored.items()}
         return {
             f"{name[-1]}-grams": count
@@ -149,17 +146,17 @@ def _describe_part(part: str, config: Any) -> str:  # noqa: ANN401
         return f"{config.num_layers} blocks"
     if part.startswith("task_heads."):
         return f"{part.removeprefix('task_heads.')} head"
-    return {"norm": "last norm"}.get(part, part)
+    return {"norm": "final norm"}.get(part, part)
 
 
-def _labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
+def _head_labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, ...]:
     if {"sequence", "token"} & set(heads):
         return labels
     return NSP_LABELS if "nsp" in heads else ()
 
 
 def _describe_file(path: Path, family: Family) -> Info:
-    """The same of a file in another program's format, which is read to its end for it."""
+    """Describe a file in the format of another library; the whole file is read."""
     model = load(path)
     text = family.name == "ngram"
     parameters = {"vectors": model.num_parameters}
@@ -175,26 +172,26 @@ def _describe_file(path: Path, family: Family) -> Info:
         parameters=parameters,
         dtypes={stored_as: model.num_parameters},
         size_bytes=path.stat().st_size,
-        vocabulary=_vocabulary(model.config, model.tokenizer),
+        vocabulary=_describe_vocabulary(model.config, model.tokenizer),
         task_heads=(),
         labels=(),
         max_length=None,
         pooling=None,
-        # a file has no tokenizer beside it
+        # a file has no tokenizer
         capabilities={
             name: what for name, what in model.capabilities.items() if name != "tokenize"
         },
     )
 
 
-def _vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # noqa: ANN401
+def _describe_vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # noqa: ANN401
     if tokenizer is None:
         return VocabularyInfo(kind="word", size=config.vocab_size, lowercase=config.lowercase)
     return VocabularyInfo.of(tokenizer)
 
 
-def _kinds(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
-    """Numbers by precision."""
+def _count_dtypes(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
+    """Number of stored values by dtype."""
     found: Counter[str] = Counter()
     for tensor in stored.values():
         if tensor.dtype in WEIGHT_DTYPES:
@@ -202,5 +199,5 @@ def _kinds(stored: Mapping[str, StoredTensor]) -> dict[str, int]:
     return dict(found)
 
 
-def _bytes(stored: Mapping[str, StoredTensor]) -> int:
+def _file_sizes(stored: Mapping[str, StoredTensor]) -> int:
     return sum(file.stat().st_size for file in {one.file for one in stored.values()})

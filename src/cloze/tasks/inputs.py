@@ -1,6 +1,6 @@
-"""What every function does first: open the model, check the texts, and split them into batches.
+"""What all functions share: load the model, check the texts, isolate inputs that fail.
 
-Nothing here imports torch at the top: `tokenize` and `similar` start without it.
+This file does not import torch, so that `tokenize` and `similar` start quickly.
 """
 
 import os
@@ -17,15 +17,15 @@ from cloze.models.registry import Kind
 if TYPE_CHECKING:
     from cloze.models.language import LanguageModel
 
-OnError = Callable[[int, InputError], object]  # the number of the text, and what is wrong with it
-CHUNK = 4096  # inputs of a stream that are sorted by length and computed together
+OnError = Callable[[int, InputError], object]  # index of the text, and its error
+CHUNK = 4096  # number of inputs of a stream that are sorted by length and computed together
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's LanguageModel)
-    """The model itself, or the one in the folder that is named."""
+    """Return a model as it is; load it if a folder or a name is given."""
     if isinstance(model, str | os.PathLike):
         return load(model)
     if isinstance(model, Model):
@@ -42,7 +42,7 @@ def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's L
 
 
 def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
-    """The same, for a function that works with one kind of model."""
+    """Load a model, and check that `function` supports its kind."""
     found = resolve_model(model)
     if not isinstance(found, Model):
         raise not_a_model_error(model)
@@ -52,7 +52,7 @@ def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
 
 
 def open_language_model(model: object, function: str) -> "LanguageModel":
-    """The language model that is given or in the folder that is named; it may be the user's own."""
+    """Load a language model; any object that implements `LanguageModel` is accepted."""
     from cloze.decode.language import language_model
 
     found = resolve_model(model)
@@ -62,38 +62,38 @@ def open_language_model(model: object, function: str) -> "LanguageModel":
 
 
 def check_texts(given: object, name: str = "text") -> list[str]:
-    """One text, or each of several, as a list."""
+    """Check a text, or each of several, and return a list."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray | Mapping):
-        return [check_text(given, f"the {name}", "give a str, or a list of them")]
+        return [check_text(given, f"the {name}", "pass a str, or a list of str")]
     return [check_text(one, f"{name} {number:,}") for number, one in enumerate(given, 1)]
 
 
-def check_text(given: object, name: str, fix: str = "give it as a str") -> str:
-    """A single text."""
+def check_text(given: object, name: str, fix: str = "pass a str") -> str:
+    """Check a single text."""
     if not isinstance(given, str):
-        raise InputError(f"{name} is of type {type(given).__name__}", fix=fix)
+        raise InputError(f"{name} has type {type(given).__name__}, not str", fix=fix)
     return given
 
 
 def check_pairs(text: object, pair: object) -> tuple[list[str], list[str] | None]:
-    """Texts, and the second text of each where there are pairs."""
+    """Check texts, and the second text of each if they are pairs."""
     texts = check_texts(text)
     if pair is None:
         return texts, None
     pairs = check_texts(pair, "pair")
     if len(pairs) != len(texts) or isinstance(text, str) != isinstance(pair, str):
         raise InputError(
-            f"there are {len(texts):,} texts and {len(pairs):,} pairs",
-            fix="give each text one pair",
+            f"there are {len(texts):,} texts, but {len(pairs):,} second texts",
+            fix="pass one second text (pair) for each text",
         )
     return texts, pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An input that has an error instead of a result."""
+    """An input with an error instead of a result."""
 
     inputs: Mapping[str, Any]
     error: InputError
@@ -106,16 +106,19 @@ class Failure:
 def predict_each(
     predict: Callable[[Sequence[T]], Sequence[R]], inputs: Iterable[T], *, chunk: int = CHUNK
 ) -> Iterator[tuple[T, R | InputError]]:
-    """Each input with its prediction, or with its error: a bad one does not stop the others."""
-    waiting = iter(inputs)
-    while batch := list(islice(waiting, chunk)):
+    """Yield each input with its prediction or its error; an error does not stop the others."""
+    remaining = iter(inputs)
+    while batch := list(islice(remaining, chunk)):
         yield from zip(batch, _isolate_errors(predict, batch), strict=True)
 
 
 def _isolate_errors(
     predict: Callable[[Sequence[T]], Sequence[R]], inputs: Sequence[T]
 ) -> list[R | InputError]:
-    """Halve until the bad inputs are alone: cheap, as all are encoded before any is computed."""
+    """Split the inputs in halves until those that fail are alone.
+
+    This is cheap: functions encode and check all inputs before they compute anything.
+    """
     try:
         return list(predict(inputs))
     except InputError as error:

@@ -1,10 +1,10 @@
-"""Predictions as a file: one row for each example, in their order.
+"""Write predictions to a file: one row per example, in their order.
 
 | suffix | contents |
 |---|---|
-| .jsonl | everything: an object per example, with its file and line |
-| .tsv | the most important: a line per example; for tags a line per word, as conlleval reads it |
-| .json | answers only: {id: text}, as SQuAD's official script reads it |
+| .jsonl | all fields: one object per example, with file and line |
+| .tsv | the main fields: one line per example; for tags one line per word, in conlleval format |
+| .json | answers only: {id: text}, in the format of the official SQuAD script |
 """
 
 import json
@@ -23,22 +23,22 @@ COLUMNS = ("file", "line", "gold", "predicted", "score", "text", "pair")
 
 
 def check_predictions_path(path: PathLike, *, force: bool = False) -> Path:
-    """The path, if predictions can be written there."""
+    """Check that predictions can be written to a path."""
     if Path(path).suffix not in SUFFIXES:
         raise InputError(
-            f"{path}: the suffix is none of those for predictions",
-            fix=f"use one of {', '.join(SUFFIXES)}",
+            f"{path}: predictions cannot be written in this format",
+            fix=f"use a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
         )
     return check_output_path(path, force, file=True)
 
 
 def write_predictions(evaluation: Evaluation, path: PathLike, *, force: bool = False) -> Path:
-    """Write all predictions of an evaluation, the whole file or none."""
-    place = check_predictions_path(path, force=force)
-    if place.suffix == ".json":
-        return write_text(place, _by_id(evaluation))
-    rows = _json_rows(evaluation) if place.suffix == ".jsonl" else _table_rows(evaluation)
-    return write_text(place, "".join(f"{row}\n" for row in rows))
+    """Write all predictions of an evaluation to a file."""
+    out = check_predictions_path(path, force=force)
+    if out.suffix == ".json":
+        return write_text(out, _json_by_id(evaluation))
+    rows = _json_rows(evaluation) if out.suffix == ".jsonl" else _table_rows(evaluation)
+    return write_text(out, "".join(f"{row}\n" for row in rows))
 
 
 def _json_rows(evaluation: Evaluation) -> Iterator[str]:
@@ -60,7 +60,7 @@ def _json_rows(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _prediction_fields(kind: str, prediction: Any) -> dict[str, Any]:  # noqa: ANN401
-    """All but the inputs; a word that was truncated has no score, unlike one tagged O."""
+    """All fields except the inputs; truncated words have no score."""
     inputs = INPUTS.get(kind, ("text", "pair"))
     found = {name: one for name, one in asdict(prediction).items() if name not in inputs}
     if kind == "tag":
@@ -110,23 +110,25 @@ def _word_rows(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _format_cell(value: object) -> str:
-    """A tab or a line break would make another cell."""
+    """Format a cell, without tabs and line breaks."""
     return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
-def _by_id(evaluation: Evaluation) -> str:
+def _json_by_id(evaluation: Evaluation) -> str:
     if evaluation.kind != "answer":
         raise InputError(
-            "only answers are written as {id: text}", fix="use a file that ends in .jsonl or .tsv"
+            "a .json file ({id: text}) can only hold answers to questions",
+            fix="use a file name that ends in .jsonl or .tsv",
         )
     result = evaluation.result
     found: dict[str, str] = {}
     for example, predicted in zip(result.examples, result.predicted, strict=True):
         name = example.origin.id
         if name is None or name in found:
-            what = "it has no id" if name is None else f"the id {name!r} occurs twice"
+            what = "the question has no id" if name is None else f"the id {name!r} occurs twice"
             raise InputError(
-                f"{example.origin}: {what}", fix="use a file that ends in .jsonl: it needs none"
+                f"{example.origin}: {what}, which a .json file needs",
+                fix="use a file name that ends in .jsonl",
             )
         found[name] = predicted
     return json.dumps(found, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Predictions beside the gold labels: scores, errors, confidences and confusions."""
+"""Predictions and gold labels: scores, errors and confidences."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ LabelPairs: TypeAlias = tuple[list[str], list[str]]  # gold labels, predicted la
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPredictions:
-    """What a model predicted for examples, and how it is scored."""
+    """The predictions of a model, the gold labels and the scorer."""
 
     kind: str  # classify, number, similarity, tag, answer or choose
     examples: Sequence[Any] = field(repr=False)
     predictions: Sequence[Any] = field(repr=False)  # one for each example, in their order
     gold: Sequence[Any] = field(repr=False)
-    predicted: Sequence[Any] = field(repr=False)  # what of a prediction is compared with the gold
+    predicted: Sequence[Any] = field(repr=False)  # predicted labels, to compare with the gold ones
     scorer: Scorer
     scheme: str | None = None  # of tags
     chinese: bool = False  # answers are scored by CMRC's rules
@@ -52,10 +52,10 @@ class PredictionError:
     text: str
     gold: str
     predicted: str
-    severity: float  # how wrong: see `SEVERITIES`
+    severity: float  # value of the quantity in `SEVERITIES`
 
 
-# What errors of each kind are ranked by.
+# The quantity that the errors of each kind are ranked by.
 SEVERITIES = {
     "classify": "probability",
     "number": "difference",
@@ -71,7 +71,9 @@ def gold_label(kind: str, example: Any) -> Any:  # noqa: ANN401
     """The gold label of an example; one without a label is an error that names its origin."""
     known = getattr(example, {"tag": "tags", "answer": "answers"}.get(kind, "label"))
     if known is None:
-        raise InputError(f"{example.origin}: there is no label", fix="label it, or leave it out")
+        raise InputError(
+            f"{example.origin}: the example has no label", fix="add its label, or remove it"
+        )
     if kind == "answer":
         return [one.text for one in known]
     if kind == "classify" and isinstance(example, TextExample) and not isinstance(known, str):
@@ -80,9 +82,9 @@ def gold_label(kind: str, example: Any) -> Any:  # noqa: ANN401
 
 
 def find_errors(result: ScoredPredictions) -> list[PredictionError]:
-    """All errors, the worst first: by confidence, for numbers by distance, for tags by count.
+    """All errors, the worst first, ranked as in `SEVERITIES`.
 
-    An answer is an error if it shares no word with any gold answer (F1 = 0).
+    An answer is an error if it has no word in common with any gold answer (F1 = 0).
     """
     errors = _ERRORS[result.kind](result)
     found = [
@@ -100,10 +102,10 @@ def find_errors(result: ScoredPredictions) -> list[PredictionError]:
     return sorted(found, key=lambda one: -one.severity)
 
 
-def confidences(result: ScoredPredictions) -> tuple[list[float], list[bool]] | None:
-    """The confidence of each prediction and whether it is right; for tags of each word.
+def prediction_confidences(result: ScoredPredictions) -> tuple[list[float], list[bool]] | None:
+    """The confidence of each prediction (for tags, of each word), and whether it is correct.
 
-    None for numbers.
+    None for regression and similarity.
     """
     pairs = list(zip(result.predictions, result.gold, result.predicted, strict=True))
     if result.kind in ("number", "similarity"):
@@ -126,13 +128,14 @@ def confidences(result: ScoredPredictions) -> tuple[list[float], list[bool]] | N
 
 
 def label_pairs(result: ScoredPredictions) -> LabelPairs | None:
-    """Gold and predicted labels; for tags those of words, without B- and I-; None for others."""
+    """Gold and predicted labels (of tags: those of words, without B-, I-); None for other tasks."""
     if result.kind == "classify":
         return list(result.gold), list(result.predicted)
     if result.kind != "tag":
         return None
     gold, predicted = (
-        [_span_label(t, result.scheme) for tags in side for t in tags] for side in _sides(result)
+        [_span_label(t, result.scheme) for tags in side for t in tags]
+        for side in _gold_and_predicted(result)
     )
     return gold, predicted
 
@@ -141,12 +144,12 @@ def _span_label(tag: str, scheme: str | None) -> str:
     return tag if scheme == PLAIN or tag[1:2] != "-" else tag[2:]
 
 
-def _sides(result: ScoredPredictions) -> tuple[Sequence[Any], Sequence[Any]]:
+def _gold_and_predicted(result: ScoredPredictions) -> tuple[Sequence[Any], Sequence[Any]]:
     return result.gold, result.predicted
 
 
 def _label_errors(result: ScoredPredictions) -> list[_Error | None]:
-    triples = zip(*_sides(result), result.predictions, strict=True)
+    triples = zip(*_gold_and_predicted(result), result.predictions, strict=True)
     return [
         None if gold == predicted else (gold, predicted, one.score)
         for gold, predicted, one in triples
@@ -158,13 +161,13 @@ def _number_errors(result: ScoredPredictions) -> list[_Error | None]:
         None
         if gold == predicted
         else (f"{float(gold):.4g}", f"{predicted:.4g}", abs(float(gold) - predicted))
-        for gold, predicted in zip(*_sides(result), strict=True)
+        for gold, predicted in zip(*_gold_and_predicted(result), strict=True)
     ]
 
 
 def _similarity_errors(result: ScoredPredictions) -> list[_Error | None]:
-    """By the difference of ranks, as a fraction of all examples: the scales differ."""
-    gold, predicted = (np.asarray(side, np.float64) for side in _sides(result))
+    """Rank errors by the difference of ranks, as the scales of ratings and cosines differ."""
+    gold, predicted = (np.asarray(side, np.float64) for side in _gold_and_predicted(result))
     apart = (np.abs(compute_ranks(gold) - compute_ranks(predicted)) / len(gold)).tolist()
     return [
         (f"{right:.4g}", f"{guess:.4g}", gap) if gap else None
@@ -173,10 +176,10 @@ def _similarity_errors(result: ScoredPredictions) -> list[_Error | None]:
 
 
 def _tag_errors(result: ScoredPredictions) -> list[_Error | None]:
-    """Missing spans, and spurious ones."""
+    """Missing and spurious spans."""
     found: list[_Error | None] = []
-    for example, gold, predicted in zip(result.examples, *_sides(result), strict=True):
-        if result.scheme == PLAIN:  # each word by itself
+    for example, gold, predicted in zip(result.examples, *_gold_and_predicted(result), strict=True):
+        if result.scheme == PLAIN:  # one tag per word
             gold_spans, found_spans = (
                 {(n, n + 1, t) for n, t in enumerate(tags)} for tags in (gold, predicted)
             )
@@ -188,7 +191,7 @@ def _tag_errors(result: ScoredPredictions) -> list[_Error | None]:
             _describe_spans(example, one)
             for one in (gold_spans - found_spans, found_spans - gold_spans)
         )
-        # a wrong word has one tag too many and one too few: that is one error
+        # a wrong tag is missing and spurious, but is one error
         count = (
             len(found_spans - gold_spans)
             if result.scheme == PLAIN
@@ -211,7 +214,9 @@ def _answer_errors(result: ScoredPredictions) -> list[_Error | None]:
         (" / ".join(dict.fromkeys(gold)) or NO_ANSWER, predicted or NO_ANSWER, one.probability)
         if score_answer(gold, predicted, chinese=result.chinese).f1 == 0
         else None
-        for gold, predicted, one in zip(*_sides(result), result.predictions, strict=True)
+        for gold, predicted, one in zip(
+            *_gold_and_predicted(result), result.predictions, strict=True
+        )
     ]
 
 
@@ -221,7 +226,7 @@ def _choice_errors(result: ScoredPredictions) -> list[_Error | None]:
         if gold == predicted
         else (example.options[gold], example.options[predicted], one.score)
         for example, gold, predicted, one in zip(
-            result.examples, *_sides(result), result.predictions, strict=True
+            result.examples, *_gold_and_predicted(result), result.predictions, strict=True
         )
     ]
 

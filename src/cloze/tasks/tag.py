@@ -1,4 +1,4 @@
-"""`tag`: a tag for every word, and the labelled spans that the tags make.
+"""`tag`: token classification: a tag for every word, and the spans of the tags.
 
 w words of a sentence, q tokens of it, p positions of an item, c labels.
 """
@@ -35,23 +35,23 @@ from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
-CHUNK = 1024  # sentences whose alignment is held at once
+CHUNK = 1024  # sentences that are encoded at a time, to bound memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagItem(EncodedExample):
-    """A sentence, or a window of it; every word is tagged in one window only."""
+    """The sequence of a sentence or of a window; each word is tagged in one window only."""
 
-    words: Sequence[int]  # the number of the word at each position
-    chars: Sequence[tuple[int, int]] = ()  # of each token, where all tokens of words are used
+    words: Sequence[int]  # index of the word at each position
+    chars: Sequence[tuple[int, int]] = ()  # character offsets of the tokens, if all are used
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagResult:
-    """A text with the tags of its words and its spans."""
+    """The tags and spans of a text."""
 
     text: str
-    words: tuple[tuple[int, int], ...]  # characters of each
+    words: tuple[tuple[int, int], ...]  # character offsets
     tags: tuple[str, ...]  # of each word
     scores: tuple[float, ...]  # the probability of each word's tag
     spans: tuple[Span, ...]
@@ -94,20 +94,22 @@ def tag(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> TagResult | list[TagResult]:
-    """The spans of a text, with their character offsets and scores, and the tag of every word.
+    """Find the tagged spans of a text, with character offsets and scores, and the tag of each word.
 
-    Words are those of the tokenizer, which splits at white space and punctuation. Where every word
-    has a label, such as its part of speech, each word is a span of its own.
+    Words are those of the tokenizer, which splits at white space and punctuation. If every word has
+    a label, such as its part of speech, each word is a span.
 
     Args:
         model: a model for token classification, or its folder.
         text: a text, or several.
-        aggregation: how the tokens of a word make its tag: first (as in training), average or max;
-            simple makes spans of tokens, and with none every token is a span.
+        aggregation: how the tag of a word follows from its tokens: first (the first token, as in
+            training), average or max (the most confident token). simple joins tokens instead of
+            words to spans; with none every token is a span.
         truncation: for texts that are too long: head, tail, head+tail, or window (all of the text,
-            in overlapping windows). Default: the folder's; without one such a text is an error.
-        overlap: tokens that two windows share. Default: a quarter of the window.
-        batch_tokens: tokens in a batch; the default depends on the device.
+            in overlapping windows). Default: the setting of the folder; without one,
+            such a text is an error.
+        overlap: number of tokens that two windows share. Default: a quarter of the window.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "tag")
@@ -126,7 +128,7 @@ def tag(
 def make_examples(
     model: Model, texts: Sequence[str], origins: Sequence[Origin] | None = None
 ) -> list[TaggedExample]:
-    """Texts without tags: their words are the tokenizer's, and each text is a document."""
+    """Make examples without tags; words are those of the tokenizer, each text is a document."""
     where = origins or [Origin(line=number) for number in range(1, len(texts) + 1)]
     return [
         TaggedExample(text=text, words=tuple(encoding.word_spans()), document=number, origin=origin)
@@ -139,13 +141,13 @@ def make_examples(
 def encode_examples(
     model: Model, examples: Sequence[TaggedExample], task: Task
 ) -> list[list[TagItem]]:
-    """For each example its sequences, tagged at the first token of every word.
+    """Encode each example as sequences that are tagged at the first token of every word.
 
-    A sentence that is too long is truncated as the task says: with windows a word is tagged in the
-    one that shows the most context around it; a word that is truncated, or has only control
-    characters, has no position. With `task.context` the neighbouring sentences of the document fill
-    the rest of the sequence on both sides ("the maximal document context", Devlin et al. 2018,
-    section 5.3); they are not tagged there.
+    A sentence that is too long is truncated as the task says; with windows a word is tagged in the
+    window with the most context around it. A word that is truncated, or has only control
+    characters, has no position. With `task.context` the adjacent sentences of the document fill the
+    rest of the sequence on both sides ("the maximal document context", Devlin et al. 2018, section
+    5.3); they are not tagged there.
     """
     return encode_words(model, examples, task)
 
@@ -153,7 +155,7 @@ def encode_examples(
 def encode_words(
     model: Model, examples: Sequence[TaggedExample], task: Task, *, every_token: bool = False
 ) -> list[list[TagItem]]:
-    """`encode_examples`, optionally with all tokens of every word."""
+    """Like `encode_examples`, optionally with all tokens of every word."""
     groups: list[list[TagItem]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]
@@ -175,13 +177,13 @@ def predict(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> list[TagResult]:
-    """Tags and spans of each example, in their order; `aggregation` as in `tag`."""
+    """Tag each example; results are in the order of the examples. `aggregation` as in `tag`."""
     one_of("aggregation", aggregation, AGGREGATIONS)
     task = resolve_task("tag", model, task)
     if model.reader is not None and aggregation != "first":
         raise InputError(
-            "this model has features of the first token of a word only",
-            fix="use the aggregation first",
+            "this model is feature-based and predicts from the first token of a word only",
+            fix="use aggregation first",
         )
     groups = encode_words(model, examples, task, every_token=aggregation != "first")
     flat = [item for group in groups for item in group]
@@ -197,7 +199,7 @@ def postprocess(
     *,
     aggregation: str = "first",
 ) -> list[TagResult]:
-    """The tags of each example from the logits of its items, p c each."""
+    """Compute the tags of each example from the logits of its items (p c each)."""
     if not groups:
         return []
     sizes = [sum(len(item.positions) for item in group) for group in groups]
@@ -256,7 +258,7 @@ def _window_items(
     parts: Sequence[TokenAlignment],
     every_token: bool,
 ) -> Iterator[TagItem]:
-    targets = _targets(model, example)
+    targets = _find_targets(model, example)
     words, tokens = _word_tokens(whole, example.words, every_token)
     # the position of every token of the sentence, in the sequence where it is tagged
     inside = whole.token_range()
@@ -289,9 +291,10 @@ def _window_items(
 def _word_tokens(
     encoding: TokenAlignment, words: Sequence[tuple[int, int]], every_token: bool
 ) -> tuple[list[int], list[int]]:
-    """Word and token of every position, both numbered in the text.
+    """The indices of word and token at each position.
 
-    The first token of each word, or all: `TokenAlignment.tokens_in_span` for all words at once.
+    The first token of each word, or all tokens: `TokenAlignment.tokens_in_span` for all words at
+    once.
     """
     inside = encoding.token_range()
     offsets = np.array(encoding.offsets[inside.start : inside.stop], np.int64).reshape(-1, 2)
@@ -309,13 +312,13 @@ def _word_tokens(
     return [word for word, _ in found], [token for _, token in found]
 
 
-def _targets(model: Model, example: TaggedExample) -> list[int]:
+def _find_targets(model: Model, example: TaggedExample) -> list[int]:
     if example.tags is None:
         return []
     if len(example.tags) != len(example.words):
         raise InputError(
-            f"{example.origin}: {len(example.words)} words have {len(example.tags)} tags",
-            fix="give every word one tag",
+            f"{example.origin}: there are {len(example.words)} words, but {len(example.tags)} tags",
+            fix="give one tag per word",
         )
     return [label_index(model.labels, tag, example.origin) for tag in example.tags]
 
@@ -323,7 +326,7 @@ def _targets(model: Model, example: TaggedExample) -> list[int]:
 def _add_context(
     model: Model, examples: Sequence[TaggedExample], made: Sequence[list[TagItem]]
 ) -> list[list[TagItem]]:
-    """Each sentence between the tokens of its neighbours, as many as there is room for."""
+    """Add the tokens of adjacent sentences before and after each sentence, up to the limit."""
     extended: list[list[TagItem]] = []
     tokens = model.tokenizer.encode_ids(
         [example.text for example in examples], add_special_tokens=False
@@ -337,7 +340,7 @@ def _add_context(
         for _, group, ids in rows:
             stop = start + len(ids)
             room = model.max_length - len(group[0].ids)
-            if len(group) == 1 and room > 0:  # else it fills the model by itself
+            if len(group) == 1 and room > 0:  # otherwise there is no space left
                 left = min(start, max(room // 2, room - (len(flat) - stop)))
                 around = flat[start - left : start], flat[stop : stop + room - left]
                 extended.append([_extend_item(group[0], *around, lead, lead + len(ids))])
@@ -350,7 +353,7 @@ def _add_context(
 def _extend_item(
     item: TagItem, before: list[int], after: list[int], first: int, stop: int
 ) -> TagItem:
-    """A sentence, which has tokens `first` to `stop`, with context before and after it."""
+    """Insert context before and after a sentence, which has the tokens `first` to `stop`."""
     ids, types = item.ids, item.type_ids
     return replace(
         item,
@@ -362,5 +365,5 @@ def _extend_item(
             *[types[0]] * len(after),
             *types[stop:],
         ],
-        positions=[place + len(before) for place in item.positions],
+        positions=[position + len(before) for position in item.positions],
     )

@@ -1,4 +1,4 @@
-"""`tokenize`: a text, or a pair, as ids with the characters and words they stand for."""
+"""`tokenize`: the tokens of a text or pair, with ids, character offsets and words."""
 
 from os import PathLike
 from typing import overload
@@ -26,9 +26,13 @@ def tokenize(
     text: str | list[str],
     pair: str | list[str] | None = None,
 ) -> TokenAlignment | list[TokenAlignment]:
-    """What the tokenizer of a model, or of a folder or file, makes of a text. Nothing is cut.
+    """Tokenize a text or a pair with the tokenizer of a model; nothing is truncated.
 
-    A list of texts (and one of pairs) gives a list.
+    Args:
+        model: a model, its folder, a built-in name, a `Tokenizer`, or a tokenizer.json or vocab.txt
+            file.
+        text: a text, or a list of texts.
+        pair: the second text, or a list of second texts.
     """
     texts, pairs = check_pairs(text, pair)
     found = open_tokenizer(model).encode_batch(texts, pairs)
@@ -36,14 +40,14 @@ def tokenize(
 
 
 def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
-    """The tokenizer itself, that of a model, built-in ones too, or of a folder or file."""
+    """The tokenizer of a model, a model folder, a built-in model or a tokenizer file."""
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        place = find_path(model)
-        if place is None:
+        path = find_path(model)
+        if path is None:
             return Tokenizer.load(builtin().get(str(model), model))
-        return Tokenizer.load(find_body(find_saved_model(place)) if place.is_dir() else place)
+        return Tokenizer.load(find_body(find_saved_model(path)) if path.is_dir() else path)
     if isinstance(model, Model):
         check_capability(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)

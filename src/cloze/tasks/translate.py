@@ -1,4 +1,7 @@
-"""`translate`: translations of sentences.  b sentences, s source tokens, t target tokens."""
+"""`translate`: translate sentences by beam search.
+
+b sentences, s source tokens, t target tokens.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,10 +30,9 @@ from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS, truncate
 
-BATCH_TOKENS = 4096  # of the source, times the beam
-END = "⏎"  # how the end of a sentence is shown
-# Where the model itself has no limit. Far beyond any sentence: a longer line was never split into
-# sentences, and would be searched for minutes.
+BATCH_TOKENS = 4096  # source tokens in a batch, times the beam size
+END = "⏎"  # symbol for the end of a sentence
+# For models without a limit. A longer line is not a sentence, and the search would take minutes.
 MAX_SOURCE_TOKENS = 1024
 
 
@@ -80,7 +82,7 @@ class TranslationCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Translation:
-    """A sentence and its translations, best first; none if it is too long."""
+    """A sentence and its translations, best first; no candidates if it is too long."""
 
     source: str
     candidates: tuple[TranslationCandidate, ...]
@@ -88,7 +90,7 @@ class Translation:
 
     @property
     def text(self) -> str:
-        """The best one."""
+        """The best translation."""
         return self.candidates[0].text if self.candidates else ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,27 +143,26 @@ def translate(
     on_error: OnError | None = None,
     progress: ProgressCallback | None = None,
 ) -> Translation | list[Translation]:
-    """The best translations of a sentence, or of each of several, by beam search.
+    """Translate a sentence, or each of several, by beam search.
 
-    A blank line gives a blank translation. Unseen characters are spelled in bytes. A sentence that
-    is longer than the learned positions is an error; sinusoidal positions and recurrent networks
-    have no limit of their own, there it is `MAX_SOURCE_TOKENS` or the longest sentence of the
-    training data.
+    The translation of a blank line is blank. Unknown characters are encoded as bytes. With learned
+    positions a sentence of more tokens is an error; for sinusoidal positions and recurrent networks
+    the limit is `MAX_SOURCE_TOKENS` or the longest sentence of the training data.
 
     Args:
         model: a translator, or its folder.
         texts: a sentence, or several.
-        beam: number of hypotheses of the beam search; 1 is greedy.
+        beam: beam size; 1 is greedy search.
         n_best: number of translations to return, at most `beam`.
         length_penalty: strength of the length penalty; 0 disables it.
         length_normalization: form of the length penalty: wu (Wu et al. 2016) or average.
-        no_repeat_ngram_size: no n-gram of this size occurs twice; 0 allows all.
+        no_repeat_ngram_size: n-grams of this size may not occur twice; 0 allows them.
         max_length_ratio: maximum number of output tokens per source token, plus 10.
-        align: also return how much each word attends to each source word.
+        align: whether to return the alignment: how much each word attends to each source word.
         truncation: for sentences that are too long: head, tail or head+tail.
-        batch_tokens: source tokens, times the beam, in a batch.
-        on_error: called for a sentence that is too long; it has no candidates, and the others go
-            on. Without it the error is raised.
+        batch_tokens: maximum number of source tokens in a batch, times the beam size.
+        on_error: called with the index and the error of a sentence that is too long; it has no
+            candidates. Default: the error is raised.
         progress: called with the number of sentences done.
     """
     search = BeamConfig(
@@ -175,18 +176,20 @@ def translate(
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
     model = open_model(model, "translate", "translator")
     if align and isinstance(model.module, Seq2Seq) and model.module.score is None:
-        raise InputError("this model has no attention to align by", fix="train one with attention")
-    alone = isinstance(texts, str)
+        raise InputError(
+            "this model has no attention, which alignments need", fix="use a model with attention"
+        )
+    single = isinstance(texts, str)
     rows = check_texts(texts)
-    sources, truncated = _encode_sources(model, rows, truncation, None if alone else on_error)
+    sources, truncated = _encode_sources(model, rows, truncation, None if single else on_error)
     found: dict[int, tuple[TranslationCandidate, ...]] = {}
     order, done = list(sources), 0
     for batch in batch_by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
         numbers = [order[n] for n in batch]
-        some = _search(model, [sources[n] for n in numbers], search, max_length_ratio)
+        some = _search_translations(model, [sources[n] for n in numbers], search, max_length_ratio)
         for row, hypotheses in zip(numbers, some, strict=True):
             found[row] = tuple(
-                _candidate(model, sources[row], one, align=align) for one in hypotheses
+                _make_candidate(model, sources[row], one, align=align) for one in hypotheses
             )
         done += len(batch)
         if progress:
@@ -200,13 +203,13 @@ def translate(
         )
         for row, text in enumerate(rows)
     ]
-    return translations[0] if alone else translations
+    return translations[0] if single else translations
 
 
 def _encode_sources(
     model: Model, texts: Sequence[str], truncation: str | None, on_error: OnError | None
 ) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """The ids of each sentence that is not blank, and how many tokens of it were truncated."""
+    """The ids of the sentences that are not blank, and the number of truncated tokens, by index."""
     if truncation is not None:
         one_of("truncation", truncation, TRUNCATIONS)
     filled = [row for row, text in enumerate(texts) if text.strip()]
@@ -224,9 +227,9 @@ def _encode_sources(
             truncated[row] = len(ids) - len(found[row])
             continue
         error = InputError(
-            f"sentence {row + 1:,} has {len(ids):,} tokens, its end included; "
+            f"sentence {row + 1:,} has {len(ids):,} tokens (with the end token), but "
             + (f"the model has {most:,} positions" if limit else f"the limit is {most:,}"),
-            fix="split it, or choose a truncation: head, tail, head+tail",
+            fix="split the sentence, or choose a truncation: head, tail, head+tail",
         )
         if on_error is None:
             raise error
@@ -235,7 +238,7 @@ def _encode_sources(
     return found, truncated
 
 
-def _search(
+def _search_translations(
     model: Model, sources: Sequence[Sequence[int]], search: BeamConfig, max_length_ratio: float
 ) -> list[list[Hypothesis]]:
     config, most = model.config, model.module.max_positions or 1 << 30
@@ -247,7 +250,7 @@ def _search(
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids (b s), and which of them are real."""
+    """Pad sequences of ids (b s), and mark which ids are not padding."""
     lengths = torch.tensor([len(row) for row in rows])
     real = torch.arange(int(lengths.max())) < lengths[:, None]
     ids = torch.zeros(real.shape, dtype=torch.long)
@@ -255,7 +258,7 @@ def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[
     return ids.to(device), real.to(device)
 
 
-def _candidate(
+def _make_candidate(
     model: Model, source: Sequence[int], found: Hypothesis, *, align: bool
 ) -> TranslationCandidate:
     return TranslationCandidate(
@@ -271,23 +274,24 @@ def _candidate(
 def align_words(
     model: Model, source: Sequence[int], target: Sequence[int], *, ended: bool = True
 ) -> Alignment:
-    """How much each word of a translation attends to each source word, both given as ids.
+    """Compute how much each word of a translation attends to each source word, both given as ids.
 
-    For a Transformer the mean over the heads of the layer before the last, whose cross-attention is
-    closest to an alignment (Garg et al. 2019). Weights of the tokens of a source word are added,
-    those of a target word averaged. An unfinished translation has no row for its end.
+    For a Transformer this is the mean over the heads of the second-to-last layer, whose
+    cross-attention is closest to an alignment (Garg et al. 2019). Weights of the tokens of a source
+    word are added, those of a target word averaged. An unfinished translation has no row for its
+    end.
     """
     ids, real = pad_sequences([source], model.device)
-    before = target if ended else target[:-1]  # what stood there when each token was said
+    before = target if ended else target[:-1]  # the inputs of the decoder
     inputs = torch.tensor([[model.config.bos_id, *before]], device=model.device)
     if isinstance(model.module, Seq2Seq):
         weights = model.module.compute_alignment(ids, real, inputs)[0]  # t s
     else:
-        with capture(model.module, CrossAttention) as seen:
+        with capture(model.module, CrossAttention) as captured:
             model.module(ids, real, inputs)
-        weights = seen[max(len(seen) - 2, 0)][0].mean(0)
-    columns = list(_words(model, source[:-1], ended=True))
-    rows = list(_words(model, target, ended=ended))
+        weights = captured[max(len(captured) - 2, 0)][0].mean(0)
+    columns = list(_split_words(model, source[:-1], ended=True))
+    rows = list(_split_words(model, target, ended=ended))
     joined = torch.stack([weights[:, first:last].sum(1) for _, first, last in columns], 1)
     joined = torch.stack([joined[first:last].mean(0) for _, first, last in rows])
     return Alignment(
@@ -297,34 +301,36 @@ def align_words(
     )
 
 
-def _words(model: Model, ids: Sequence[int], *, ended: bool) -> Iterator[tuple[str, int, int]]:
+def _split_words(
+    model: Model, ids: Sequence[int], *, ended: bool
+) -> Iterator[tuple[str, int, int]]:
     yield from join_words(model.tokenizer, ids)
     if ended:
         yield END, len(ids), len(ids) + 1
 
 
 def join_words(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-    """The words of byte-level tokens, each with its first token and the one after its last.
+    """Join byte-level tokens to words, each with its first token and the one after its last.
 
     A word begins at a space, between letters and symbols, and, in scripts without spaces, at each
-    token; a token that ends within a character is joined to the next.
+    token. A token that ends within a character is joined to the next.
     """
     first, word = 0, ""
-    for at in range(len(ids)):
-        grown = tokenizer.decode(ids[first : at + 1])
-        piece = grown[len(word) :]
-        if word and _begins(word[-1], piece[:1]):
-            yield word.strip(), first, at
-            first, grown = at, tokenizer.decode(ids[at : at + 1])
-        word = grown
+    for index in range(len(ids)):
+        extended = tokenizer.decode(ids[first : index + 1])
+        added = extended[len(word) :]
+        if word and _begins_word(word[-1], added[:1]):
+            yield word.strip(), first, index
+            first, extended = index, tokenizer.decode(ids[index : index + 1])
+        word = extended
     if len(ids) > first:
         yield word.strip(), first, len(ids)
 
 
-def _begins(before: str, letter: str) -> bool:
+def _begins_word(before: str, letter: str) -> bool:
     if letter.isspace():
         return True
-    if not letter or before == "�":  # a character goes on
+    if not letter or before == "�":  # the token continues a character
         return False
     wide = east_asian_width(before) in "WF" or east_asian_width(letter) in "WF"
     return wide or before.isalnum() != letter.isalnum()

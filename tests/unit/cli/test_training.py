@@ -1,4 +1,4 @@
-"""What the commands that train show of the steps."""
+"""The display of training steps."""
 
 from contextlib import ExitStack
 

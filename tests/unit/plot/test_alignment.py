@@ -1,4 +1,4 @@
-"""Pictures of alignments."""
+"""Plots of alignments."""
 
 import xml.etree.ElementTree as ET
 

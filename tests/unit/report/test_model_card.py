@@ -1,4 +1,4 @@
-"""The README that goes with a model."""
+"""Model cards."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_everything_that_was_measured_is_told(run, model):
         'cloze fill cloze-xx "The capital of France is [MASK]."',
         "- ModernBertForMaskedLM: 2 layers, hidden size 16, 2 heads; ",
         "- 25 tokens (wordpiece, uncased)",
-        "numbers as F8_E4M3); 0.1 points lost",
+        "values as F8_E4M3); 0.1 points lost",
         "| English \\| Wikipedia | CC BY-SA 3.0 | its authors |",
         "2,544 documents, 320,742 sentences, 8,720,638 words, 11,051,469 tokens; 26 of the",
         f"On one card, with cloze {cloze.__version__}:",

@@ -186,17 +186,17 @@ def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
         "accuracy": "70.0\xa0%",
         "Matthews correlation": "0.4000",
     }  # of equal ones the first
-    assert "the best model, of step 20." in build_report(run).html()
+    assert "the best model (step 20)" in build_report(run).html()
     (grid,) = part(run, "Training")
     assert [(one["title"], one["mark"]) for one in grid["parts"]] == [
-        ("Scores", [20, "kept"]),
-        ("Correlations", [20, "kept"]),
+        ("Scores", [20, "best"]),
+        ("Correlations", [20, "best"]),
     ]
 
 
 def test_where_no_score_was_a_number_the_last_was_kept(tmp_path: Path) -> None:
     run = folder(tmp_path, metrics=[row | {"score": None} for row in BEST])
-    assert "of step 40." in build_report(run).html()
+    assert "(step 40)" in build_report(run).html()
 
 
 def test_what_was_done_after_the_best_evaluation_counts(tmp_path: Path) -> None:

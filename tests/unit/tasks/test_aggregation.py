@@ -1,4 +1,4 @@
-"""From scores of pieces to tags of words, and from tags to spans."""
+"""Aggregation of token probabilities to tags of words, and of tags to spans."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`answer`: windows, targets, candidates, "none"."""
+"""`answer`: windows, targets, candidates, no answer."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`choose`: options, questions, what a user can get wrong."""
+"""`choose`: options, questions, errors of users."""
 
 import pytest
 import torch

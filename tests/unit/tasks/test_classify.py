@@ -1,4 +1,4 @@
-"""`classify`: labels, numbers, pairs, long texts, what a user can get wrong."""
+"""`classify`: labels, numbers, pairs, long texts, errors of users."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`compare`: the same examples for all, with intervals, each against the first."""
+"""`compare`: same examples for all models, confidence intervals, differences to the first."""
 
 import json
 from dataclasses import replace
@@ -132,7 +132,7 @@ def test_what_cannot_be_compared(examples):
     tagger = tiny_model("token", labels=("O", "B-X"), task=Task(name="tag"))
     words = tiny_model("token", labels=("NOUN", "VERB"), task=Task(name="tag"))
     for models, message in (
-        ({"a": one, "b": tagger}, ("a can classify", "b can tag")),
+        ({"a": one, "b": tagger}, ("a is classify", "b is tag")),
         ({"a": one, "b": number}, ("classify", "number")),
         ({"a": tagger, "b": words}, ("tag", "words")),
         ({"a": one, "b": replace(one, task=None)}, ("b:", "task")),

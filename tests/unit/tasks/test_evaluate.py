@@ -1,4 +1,4 @@
-"""`evaluate`: every example is asked, scored and told, and what is bad is named."""
+"""`evaluate` on labelled examples: predictions, scores, results, errors in the data."""
 
 import json
 import math

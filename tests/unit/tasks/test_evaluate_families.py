@@ -1,4 +1,4 @@
-"""Scores of our own families, the table of language models, `info` and `export`."""
+"""`evaluate`, `compare`, `info` and `export` of n-grams, word vectors, LSTMs and translators."""
 
 import json
 from dataclasses import replace
@@ -267,10 +267,10 @@ def test_formats_of_others(tmp_path):
     assert cloze.load(folder).task_heads == ("mlm",)
     with raises(InputError, "arpa", "n-gram") as error:
         cloze.export("arpa", VECTORS, tmp_path / "y")
-    assert error.value.fix == "use word2vec"
+    assert error.value.fix == "use the format word2vec"
     with raises(InputError, "arpa") as error:
         cloze.export("arpa", neural_model("lstm"), tmp_path / "y")
-    assert "its only format" in error.value.fix
+    assert "model folder" in error.value.fix
     with raises(ConfigError, "format", "onyx"):
         cloze.export("onyx", VECTORS, tmp_path / "y")
     with raises((InputError, FolderError), "x.bin"):

@@ -1,4 +1,4 @@
-"""`evaluate` and `compare` of encoders that were trained for no task."""
+"""`evaluate` and `compare` of pre-trained encoders."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`fill`: blanks, candidates, what a user can get wrong."""
+"""`fill`: masks, candidates, errors of users."""
 
 from dataclasses import replace
 
@@ -125,7 +125,7 @@ def test_no_blank(model):
 def test_no_head():
     with raises(InputError, "head", "sequence", fix="LM"):
         cloze.fill(model_with("sequence"), "the [MASK]")
-    with raises(InputError, "head", "missing"):
+    with raises(InputError, "no masked-LM head"):
         cloze.fill(model_with(), "the [MASK]")
 
 

@@ -1,4 +1,4 @@
-"""What the verbs of fine-tuned models share: scores of items, labels, bad examples."""
+"""What the functions of fine-tuned models share: logits of items, labels, bad examples."""
 
 import pytest
 import torch
@@ -8,10 +8,10 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.modules import build_reader
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.batch import EncodedExample
-from cloze.data.labelled.examples import Origin
+from cloze.data.labelled.examples import Origin, label_index
 from cloze.errors import ConfigError, InputError
 from cloze.models.configs.bert import BertConfig
-from cloze.tasks.inference import compute_logits, label_index, resolve_task
+from cloze.tasks.inference import compute_logits, resolve_task
 from cloze.tasks.inputs import predict_each
 from helpers import PIECES, Mentions, raises, tiny_model, tiny_tokenizer
 
@@ -88,7 +88,7 @@ def test_a_reader_in_place_of_a_head():
         torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
     assert reader.training
     assert resolve_task("classify", model) == task
-    with raises(InputError, "tag", "head", "missing", fix="classify"):
+    with raises(InputError, "tag", "no token head", fix="classify"):
         resolve_task("tag", model)
 
 
@@ -111,7 +111,7 @@ def test_the_task_of_a_model():
 def test_what_a_model_cannot_do():
     with raises(InputError, "tag", "head", "sequence", fix="classify"):
         resolve_task("tag", tiny_model("sequence"))
-    with raises(InputError, "answer", "head", "missing", fix=("span", "head")):
+    with raises(InputError, "answer", "no span head", fix="finetune answer"):
         resolve_task("answer", tiny_model())
     with raises(InputError, "choose", "mlm", fix="finetune choose"):
         resolve_task("choose", tiny_model("mlm"))

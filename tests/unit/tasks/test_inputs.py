@@ -1,4 +1,4 @@
-"""Every verb takes a model or its folder, and says what is wrong with anything else."""
+"""All functions take a model or its folder, and raise clear errors for anything else."""
 
 import inspect
 import pickle
@@ -130,7 +130,7 @@ def test_a_model_that_cannot_says_what_it_can(verb, kind):
 def test_info_is_of_folders_and_compare_wants_names():
     model = tiny_model("mlm")
     for given in (model, 5, None):
-        with raises(InputError, "folders", fix="print"):
+        with raises(InputError, "folder", fix="print"):
             cloze.info(given)
     for given in (model, [model], word_vectors(), [5], 5, None):
         with raises(InputError, "name", fix="mine"):

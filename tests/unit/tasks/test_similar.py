@@ -125,7 +125,7 @@ def test_of_several_an_unknown_word_is_reported_and_the_others_go_on(model, monk
     assert errors[1].problem == Mentions("'kin'")
     assert found[1].words == ()
     assert found[0] == found[3]
-    monkeypatch.setattr("cloze.tasks.similar._SCORES", 2 * len(model))  # two at a time
+    monkeypatch.setattr("cloze.tasks.similar._MAX_SCORES", 2 * len(model))  # two at a time
     again = similar(model, asked, top=2, on_error=errors.__setitem__)
     assert [names(one) for one in again] == [names(one) for one in found]
     with raises(InputError, "kin"):

@@ -1,4 +1,4 @@
-"""`tag`: where words are read, long sentences, document context, spans."""
+"""`tag`: positions of words, long sentences, document context, spans."""
 
 import pytest
 import torch

@@ -25,5 +25,5 @@ def test_a_list_gives_a_list() -> None:
     texts = ["the cat", "", "sat"]
     assert tokenize(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
     assert tokenize(tokenizer, ["the"], ["cat"]) == [tokenizer.encode("the", "cat")]
-    with raises(InputError, "3 texts", "1 pair"):
+    with raises(InputError, "3 texts", "1 second text"):
         tokenize(tokenizer, texts, "mat")

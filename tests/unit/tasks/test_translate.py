@@ -1,4 +1,4 @@
-"""`translate`: counts kept, candidates, alignment, what a user can get wrong."""
+"""`translate`: order of results, candidates, alignment, errors of users."""
 
 from dataclasses import replace
 
@@ -171,7 +171,7 @@ def test_a_sentence_too_long_for_learned_positions(learned):
     found = cloze.translate(
         learned, [long, TEXTS[0]], on_error=lambda row, error: told.append((row, error.fix))
     )
-    assert told == [(0, "split it, or choose a truncation: head, tail, head+tail")]
+    assert told == [(0, "split the sentence, or choose a truncation: head, tail, head+tail")]
     assert found[0].candidates == ()
     assert found[0].text == ""
     assert found[1].text == cloze.translate(learned, TEXTS[0]).text

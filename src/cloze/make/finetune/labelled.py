@@ -31,7 +31,7 @@ from cloze.files import PathLike, write_json
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.run import run_fingerprint
 from cloze.report.page import write_report
-from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, main_metric_of, metric_kind
+from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, find_main_metric, metric_kind
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
 from cloze.train.fit import Callbacks
 from cloze.train.run_files import DATA_FACTS
@@ -63,7 +63,7 @@ class Labelled:
     @property
     def measure(self) -> str:
         """The name of the selection score."""
-        own = main_metric_of(self.task.name, self.problem, self.labels)
+        own = find_main_metric(self.task.name, self.problem, self.labels)
         return " and ".join(self.measures) or own
 
     def score(self, dev_examples: ScoredPredictions) -> float:

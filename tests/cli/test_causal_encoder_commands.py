@@ -1,4 +1,4 @@
-"""`cloze pretrain` left to right, and a classifier from what it learned."""
+"""`cloze pretrain` of a causal encoder, and a classifier that is fine-tuned from it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Language models from text to a table, and the doors of their relatives, as a user runs them."""
+"""Commands for language models, word vectors and translators, as a user runs them."""
 
 import json
 
@@ -151,7 +151,7 @@ def test_a_translator_from_two_files(run, folder):
         *("--steps", "2", "--set", "vocabulary.size=280", "--quiet", *sizes),
     )
     assert made.returncode == 0, made.stderr
-    assert "bleu\t" in made.stdout
+    assert "BLEU\t" in made.stdout
     check_mentions(made.stdout, "best", "step")
     judged = run("evaluate", folder / "mt", *sides, "--beam", "1", "--quiet")
     assert judged.returncode == 0, judged.stderr

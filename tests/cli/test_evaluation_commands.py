@@ -113,7 +113,7 @@ def test_evaluate_bad_rows(run, place):
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        ("bare", ["dev.tsv"], ("dev.tsv", "task")),
+        ("bare", ["dev.tsv"], ("dev.tsv", "fine-tune")),
         ("one", ["bad.tsv"], ("bad.tsv:7", "'maybe'")),
         ("one", ["dev.tsv", "--predictions", "p.csv"], ("p.csv", ".jsonl")),
     ],

@@ -1,4 +1,4 @@
-"""What all commands have in common: help, exit codes, shared options, where texts come from."""
+"""What all commands have in common: help, exit codes, shared options, inputs."""
 
 import io
 import json
@@ -392,11 +392,14 @@ def test_a_place_that_cannot_be_written_is_told(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("text", ["全角　空白", "می‌خواهم", "👩‍👩‍👧", "é, a\u0301"])
 def test_text_is_shown_as_it_is_written(text: str) -> None:
-    assert format.printable(text) == text
+    assert format.escape_control_characters(text) == text
 
 
 def test_what_moves_the_cursor_is_shown_as_an_escape() -> None:
-    assert format.printable("a\x1b[2Jb\nc\u202ed\u2028") == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
+    assert (
+        format.escape_control_characters("a\x1b[2Jb\nc\u202ed\u2028")
+        == "a\\x1b[2Jb\\nc\\u202ed\\u2028"
+    )
 
 
 def test_json_never_says_nan(capsys: pytest.CaptureFixture[str]) -> None:
