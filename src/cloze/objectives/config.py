@@ -10,7 +10,7 @@ from cloze.errors import ConfigError
 
 Weight = Annotated[float, Range(0, 1e6)]
 Probability = Annotated[float, Range(0, 1)]
-MAX_DENOMINATOR = 16  # of a batch: two tasks share it in at most this many parts
+MAX_DENOMINATOR = 16  # of `resolved_detection_fraction`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class ObjectiveConfig(Config):
 
     mlm: masked tokens; detection: which tokens a generator has replaced; both: masked tokens in
     some batches, replaced ones in the others (`objectives.replaced_tokens`); causal: the next token
-    (`objectives.causal_lm`).
+    (`causal_lm_objective`).
     """
 
     kind: Annotated[
@@ -91,7 +91,7 @@ class ObjectiveConfig(Config):
 
     @property
     def resolved_detection_weight(self) -> float:
-        """The weight of detection: the paper's, or less where it shares weights with mlm."""
+        """The weight of detection: by default the paper's, or less if the model also learns mlm."""
         if self.detection_weight is not None:
             return self.detection_weight
         return 10.0 if self.kind == "both" else 50.0
@@ -103,7 +103,7 @@ class ObjectiveConfig(Config):
 
     @property
     def resolved_detection_fraction(self) -> Fraction:
-        """The fraction of the batches that train detection, in at most 16 parts."""
+        """The fraction of the batches that train detection, with a denominator of at most 16."""
         if self.kind == "both":
             return Fraction(self.detection_fraction).limit_denominator(MAX_DENOMINATOR)
         return Fraction(self.kind == "detection")
@@ -111,7 +111,7 @@ class ObjectiveConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationConfig(Config):
-    """The weights of the losses of a student; the defaults are those of DistilBERT's script."""
+    """The weights of the distillation losses; the defaults are those of DistilBERT's script."""
 
     temperature: Annotated[
         float,

@@ -1,7 +1,8 @@
-"""Objectives: functions from a model and a batch to named sums.
+"""Objectives: functions of a model and a batch that return named sums.
 
-An objective has no state and never averages: the training loop adds up micro-batches and processes
-and divides once by the global count. So accumulated and parallel runs equal one large batch.
+An objective has no state and does not average: the training loop sums over micro-batches and
+processes and divides once by the global count. So gradient accumulation and data parallelism give
+the same result as one large batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Terms: TypeAlias = Mapping[str, Tensor]
-"""Sums over a batch. `mlm` is a loss; `mlm.accuracy` is another sum over what `mlm` counts. A term
-without a gradient is reported only."""
+"""Sums over a batch. `mlm` is a loss; `mlm.accuracy` is another sum over the same targets. A term
+without a gradient is only reported."""
 
 
 class Batch(Protocol):
@@ -23,7 +24,12 @@ class Batch(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The number of targets of each loss, known before anything is computed."""
+        """The number of targets of each loss, known before the forward pass."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of tokens, or of images, that a budget counts."""
         ...
 
     @property
@@ -33,7 +39,7 @@ class Batch(Protocol):
 
     @property
     def sample_ids(self) -> NDArray[Any]:
-        """The ids of the samples of the data."""
+        """The id of each sequence in the data."""
         ...
 
     def split(self, parts: int) -> Sequence[Self]:
@@ -43,10 +49,10 @@ class Batch(Protocol):
 
 @runtime_checkable
 class ArrayBatch(Protocol):
-    """A batch as padded arrays, of few different shapes."""
+    """A batch that can be converted to padded arrays, with few different shapes."""
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Everything that an objective reads."""
+        """The arrays that an objective reads."""
         ...
 
 
@@ -70,8 +76,8 @@ Objective: TypeAlias = Callable[[Any, B, torch.Generator | None], Terms]
 class Learner(nn.Module):
     """A model with its objective, as one module.
 
-    Heads are called outside of a model's `forward`, but DDP and FSDP only handle what happens in
-    the module they wrap. So they wrap this one.
+    DDP and FSDP wrap this module instead of the model, because objectives call heads outside of the
+    model's `forward`, and the wrappers handle only the `forward` of the module they wrap.
     """
 
     def __init__(self, model: nn.Module, objective: Objective[Any]) -> None:
@@ -83,12 +89,8 @@ class Learner(nn.Module):
         return self.objective(self.model, batch, rng)
 
 
-def count_tokens(batch: Batch) -> int:
-    return int(batch.lengths.sum())
-
-
 def get_count_name(term: str) -> str:
-    """The name under which a term's targets are counted: `mlm` for `mlm.accuracy`."""
+    """The name of the loss whose targets a term counts: `mlm` for `mlm.accuracy`."""
     return term.partition(".")[0]
 
 

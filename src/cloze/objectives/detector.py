@@ -30,8 +30,8 @@ class Detector(nn.Module):
         self.model = model
         self.generator = generator
         config = get_config(model)
-        # All heads of a ModernBERT share one transform, and fine-tuned heads start from it. The
-        # original has a layer for this head alone; a BERT has none to share.
+        # All heads of a ModernBERT share one transform, which also initializes fine-tuned heads.
+        # ELECTRA has a layer for this head alone; so has a BERT here.
         shared = model.transform if isinstance(model, ModernBert) else None
         self.transform = _build_transform(config, rng) if shared is None else shared
         self.head = _build_linear(config.hidden_size, 1, config, rng)
@@ -70,21 +70,21 @@ def build_detector(
     """
     config = get_config(model)
     num_layers = max(1, config.num_layers // 4) if num_layers is None else num_layers
-    shape = _make_generator_config(
+    generator_config = _make_generator_config(
         config, num_layers, config.hidden_size if hidden_size is None else hidden_size
     )
-    generator = build(shape, ["mlm"], rng=rng)
-    if shape.hidden_size == config.hidden_size:
+    generator = build(generator_config, ["mlm"], rng=rng)
+    if generator_config.hidden_size == config.hidden_size:
         generator.embeddings = model.embeddings
     else:
-        narrow = _build_linear(config.hidden_size, shape.hidden_size, config, rng)
+        narrow = _build_linear(config.hidden_size, generator_config.hidden_size, config, rng)
         generator.embeddings = NarrowedEmbeddings(model.embeddings, narrow)
         _widen_transform(generator, config, rng)
     return Detector(model, generator, rng=rng)
 
 
 def get_config(model: Encoder) -> EncoderConfig:
-    """The configuration that every encoder family keeps."""
+    """The configuration of an encoder."""
     config = model.config
     assert isinstance(config, EncoderConfig)
     return config
@@ -92,35 +92,36 @@ def get_config(model: Encoder) -> EncoderConfig:
 
 def _make_generator_config(config: EncoderConfig, layers: int, width: int) -> EncoderConfig:
     """A smaller configuration of the same family, with the same head size."""
-    each = config.hidden_size // config.num_heads
+    head_size = config.hidden_size // config.num_heads
     in_range("generator_num_layers", layers, 1, config.num_layers)
-    in_range("generator_hidden_size", width, each, config.hidden_size)
-    if width % each:
+    in_range("generator_hidden_size", width, head_size, config.hidden_size)
+    if width % head_size:
         raise ConfigError(
-            f"generator_hidden_size {width} is not divisible by the model's head size {each}",
-            fix=f"use a multiple of {each}",
+            f"generator_hidden_size {width} is not divisible by the model's head size {head_size}",
+            fix=f"use a multiple of {head_size}",
         )
-    hidden = config.intermediate_size * width // config.hidden_size
+    intermediate_size = config.intermediate_size * width // config.hidden_size
     return replace(
         config,
         num_layers=layers,
         hidden_size=width,
-        num_heads=width // each,
-        intermediate_size=hidden,
+        num_heads=width // head_size,
+        intermediate_size=intermediate_size,
         tie_embeddings=True,
     )
 
 
 def _widen_transform(generator: Encoder, config: EncoderConfig, rng: torch.Generator) -> None:
-    """Let the transform before the LM head project up to the width of the table, g -> d."""
-    part = generator.transform if isinstance(generator, ModernBert) else generator.task_heads["mlm"]
-    assert part is not None
-    dense, norm = part.dense, part.norm
+    """Make the transform before the LM head project to the size of the embeddings, g -> d."""
+    heads = generator.task_heads
+    transform = generator.transform if isinstance(generator, ModernBert) else heads["mlm"]
+    assert transform is not None
+    dense, norm = transform.dense, transform.norm
     assert isinstance(dense, nn.Linear)
     assert isinstance(norm, LayerNorm)
     bias = dense.bias is not None
-    part.dense = _build_linear(dense.in_features, config.hidden_size, config, rng, bias=bias)
-    part.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
+    transform.dense = _build_linear(dense.in_features, config.hidden_size, config, rng, bias=bias)
+    transform.norm = LayerNorm(config.hidden_size, eps=norm.eps, bias=norm.bias is not None)
 
 
 def _build_transform(config: EncoderConfig, rng: torch.Generator) -> HeadTransform:
@@ -135,9 +136,9 @@ def _build_transform(config: EncoderConfig, rng: torch.Generator) -> HeadTransfo
 def _build_linear(
     inputs: int, outputs: int, config: EncoderConfig, rng: torch.Generator, *, bias: bool = True
 ) -> nn.Linear:
-    """A layer with weights drawn from `rng`, as the model's own are."""
-    made: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
-    made.weight.normal_(0.0, config.init_std, generator=rng)
+    """A linear layer, initialized like those of the model, with `rng`."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias)
+    layer.weight.normal_(0.0, config.init_std, generator=rng)
     if bias:
-        made.bias.zero_()
-    return made
+        layer.bias.zero_()
+    return layer

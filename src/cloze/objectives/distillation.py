@@ -1,4 +1,4 @@
-"""Distillation: a student learns the teacher's predictions and vectors, and the masked tokens.
+"""Distillation: a student learns the teacher's predictions and hidden states, and masked tokens.
 
 Sanh et al. 2019 (DistilBERT), §2–3. The weights and the temperature are the released script's:
 
@@ -93,16 +93,19 @@ class Distillation(DistillationConfig):
 def compute_soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """T²·Σ KL(softmax(teacher/T) ‖ softmax(student/T)), in float32 at least.
 
-    T² keeps the gradient as large at every temperature (Hinton et al. 2015, §2).
+    With the factor T², the size of the gradient does not depend on the temperature (Hinton et al.
+    2015, §2).
     """
-    ours, theirs = (
+    student_log_probs, teacher_log_probs = (
         F.log_softmax(upcast_to_float32(logits) / temperature, dim=-1)
         for logits in (student, teacher)
     )
-    return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+    return temperature**2 * F.kl_div(
+        student_log_probs, teacher_log_probs, reduction="sum", log_target=True
+    )
 
 
 def compute_cosine_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """Σ 1 − cos(student, teacher) over the tokens, in float32 at least."""
-    ours, theirs = upcast_to_float32(student), upcast_to_float32(teacher)
-    return (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()
+    student, teacher = upcast_to_float32(student), upcast_to_float32(teacher)
+    return (1 - F.cosine_similarity(student, teacher, dim=-1)).sum()

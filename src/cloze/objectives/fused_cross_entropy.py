@@ -1,9 +1,9 @@
-"""The cross-entropy over a large vocabulary in little memory.  m vectors, d width, v vocabulary.
+"""Cross-entropy over a large vocabulary in little memory.  m vectors, d width, v vocabulary.
 
 The logits of all masked positions are the largest tensor of a small model's step: 1.2 GB in
 bfloat16 with 30,000 tokens and 20,000 positions, and as much again for their gradient. Here they
-are computed for a few thousand positions at a time, and turned at once into the gradients of the
-vectors and of the table (Hsu et al. 2024, Liger kernel).
+are computed for a few thousand positions at a time, together with the gradients of the hidden
+vectors and of the weight (Hsu et al. 2024, Liger kernel).
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from cloze.data.batch import IGNORE_INDEX
 from cloze.nn import kernels
 
 CHUNK_SIZE = 8192  # positions at a time
-# with 30,522 tokens the products of a GPU take three times as long as with 30,528
+# a matrix product on a GPU takes three times as long with 30,522 tokens as with 30,528
 _VOCAB_MULTIPLE = 64
 ChunkLoss: TypeAlias = Callable[
     [Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor, Tensor]
@@ -46,9 +46,9 @@ def fused_linear_sample(
     *,
     chunk: int = CHUNK_SIZE,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, and for each vector a token sampled from its softmax: m ids, without a gradient.
+    """The same, and a token sampled from the softmax of each vector: m ids, without a gradient.
 
-    `draws` are m numbers from [0, 1), by inverse transform sampling.
+    `draws` are m uniform numbers from [0, 1), for inverse transform sampling.
     """
     return _apply(hidden, weight, bias, _Options(targets, draws, chunk))
 
@@ -101,27 +101,29 @@ def _forward(
     options: _Options,
 ) -> tuple[Tensor, Tensor, Tensor]:
     vocab_size = len(weight)
-    table, added = _pad_vocabulary(weight, bias, hidden.dtype)  # v d, v
+    padded_weight, padded_bias = _pad_vocabulary(weight, bias, hidden.dtype)  # v d, v
     needs_grad = any(ctx.needs_input_grad)
     grad_hidden = torch.empty_like(hidden) if needs_grad else None
-    grad_weight = torch.zeros_like(table, dtype=weight.dtype) if needs_grad else None
+    grad_weight = torch.zeros_like(padded_weight, dtype=weight.dtype) if needs_grad else None
     has_bias = needs_grad and bias is not None
-    grad_bias = table.new_zeros(len(table), dtype=weight.dtype) if has_bias else None
+    grad_bias = (
+        padded_weight.new_zeros(len(padded_weight), dtype=weight.dtype) if has_bias else None
+    )
     loss = hidden.new_zeros((), dtype=torch.float32)
     hits = torch.zeros_like(loss)
     sampled = [options.targets[:0]]
     for start in range(0, len(hidden), options.chunk):
-        here = slice(start, start + options.chunk)
-        draws = None if options.draws is None else options.draws[here]
-        logits = F.linear(hidden[here], table, added)  # chunk v
+        chunk = slice(start, start + options.chunk)
+        draws = None if options.draws is None else options.draws[chunk]
+        logits = F.linear(hidden[chunk], padded_weight, padded_bias)  # chunk v
         chunk_loss, chunk_hits, grad, samples = _compute_chunk_loss(
-            logits, options.targets[here], draws
+            logits, options.targets[chunk], draws
         )
         loss, hits = loss + chunk_loss, hits + chunk_hits
         sampled.append(samples)
         if grad_hidden is not None and grad_weight is not None:
-            grad_hidden[here] = grad @ table
-            grad_weight += grad.T @ hidden[here]
+            grad_hidden[chunk] = grad @ padded_weight
+            grad_weight += grad.T @ hidden[chunk]
             if grad_bias is not None:
                 grad_bias += grad.sum(0, dtype=grad_bias.dtype)
     unpadded = (None if part is None else part[:vocab_size] for part in (grad_weight, grad_bias))
@@ -134,20 +136,21 @@ def _forward(
 def _pad_vocabulary(
     weight: Tensor, bias: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias; on a GPU with tokens of logit −∞ up to a round number."""
-    table, added = weight.to(dtype), None if bias is None else bias.to(dtype)
+    """Weight and bias, on a GPU padded to a multiple with tokens that have a logit of −∞."""
+    padded_weight, padded_bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     missing = -len(weight) % _VOCAB_MULTIPLE
     if weight.is_cuda and missing:
-        table = F.pad(table, (0, 0, 0, missing))
-        added = table.new_zeros(len(weight)) if added is None else added
-        added = F.pad(added, (0, missing), value=-torch.inf)
-    return table, added
+        padded_weight = F.pad(padded_weight, (0, 0, 0, missing))
+        if padded_bias is None:
+            padded_bias = padded_weight.new_zeros(len(weight))
+        padded_bias = F.pad(padded_bias, (0, missing), value=-torch.inf)
+    return padded_weight, padded_bias
 
 
 def _compute_chunk_loss(
     logits: Tensor, targets: Tensor, draws: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`_plain_chunk_loss`, by a kernel or compiled on a GPU."""
+    """`_compute_plain_chunk_loss`, on a GPU with a kernel or compiled."""
     if draws is None and kernels.is_supported(logits):
         losses, hits, grad = torch.ops.cloze.cross_entropy(logits, targets)
         return losses.sum(), hits.sum(), grad, targets[:0]

@@ -35,8 +35,8 @@ def make_classification_objective(
     """
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        logits, given = compute_head_logits(model, batch, head)  # m c
-        targets = given["targets"]
+        logits, tensors = compute_head_logits(model, batch, head)  # m c
+        targets = tensors["targets"]
         loss = F.cross_entropy(logits, targets, weights, label_smoothing=smoothing, reduction="sum")
         return _make_terms(batch, loss, count_correct(logits, targets))
 
@@ -47,8 +47,8 @@ def make_regression_objective(head: str) -> Objective[TaskBatch]:
     """Σ (output − target)²."""
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        logits, given = compute_head_logits(model, batch, head)  # m 1
-        return _make_terms(batch, (logits.squeeze(-1) - given["targets"]).square().sum())
+        logits, tensors = compute_head_logits(model, batch, head)  # m 1
+        return _make_terms(batch, (logits.squeeze(-1) - tensors["targets"]).square().sum())
 
     return objective
 
@@ -60,9 +60,9 @@ def make_span_objective(head: str) -> Objective[TaskBatch]:
     """
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        logits, given = compute_head_logits(model, batch, head)  # m 2
-        rows = _to_rows(logits, given["positions_by_sequence"])  # b t 2
-        targets = given["targets"].unflatten(0, (-1, 2))  # b 2
+        logits, tensors = compute_head_logits(model, batch, head)  # m 2
+        rows = _to_rows(logits, tensors["positions_by_sequence"])  # b t 2
+        targets = tensors["targets"].unflatten(0, (-1, 2))  # b 2
         hits = (rows.argmax(1) == targets).all(-1).sum().float() * 2  # starts and ends are counted
         return _make_terms(batch, F.cross_entropy(rows, targets, reduction="sum"), hits.detach())
 
@@ -73,14 +73,16 @@ def make_choice_objective(head: str, *, smoothing: float = 0.0) -> Objective[Tas
     """−log softmax over the logits of the options; with label smoothing, c is their number."""
 
     def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
-        logits, given = compute_head_logits(model, batch, head)  # b 1
-        rows = _to_rows(logits, given["sequences_by_group"]).squeeze(-1)  # g k
-        targets = given["targets"]
+        logits, tensors = compute_head_logits(model, batch, head)  # b 1
+        rows = _to_rows(logits, tensors["sequences_by_group"]).squeeze(-1)  # g k
+        targets = tensors["targets"]
         loss = F.cross_entropy(rows, targets, reduction="sum")
-        if smoothing:  # torch's own would include missing options
-            real = rows > -torch.inf
-            log_probs = rows.log_softmax(-1).masked_fill(~real, 0.0)
-            loss = (1 - smoothing) * loss - smoothing * (log_probs.sum(-1) / real.sum(-1)).sum()
+        if smoothing:  # label_smoothing of torch would include missing options
+            is_option = rows > -torch.inf
+            log_probs = rows.log_softmax(-1).masked_fill(~is_option, 0.0)
+            loss = (1 - smoothing) * loss - smoothing * (
+                log_probs.sum(-1) / is_option.sum(-1)
+            ).sum()
         return _make_terms(batch, loss, count_correct(rows, targets))
 
     return objective
@@ -98,9 +100,9 @@ def compute_head_logits(
     if device.type == "cuda" and isinstance(batch, TaskBatch):
         batch = DeviceBatch.from_batch(device, batch)
     if isinstance(batch, DeviceBatch):
-        given = batch.tensors
-        attention_mask: AttentionLayout = given["attention_mask"]
-        hidden = model(given["ids"], attention_mask, given["token_type_ids"])  # b t d
+        tensors = batch.tensors
+        attention_mask: AttentionLayout = tensors["attention_mask"]
+        hidden = model(tensors["ids"], attention_mask, tensors["token_type_ids"])  # b t d
     else:
         arrays = {
             "positions": batch.positions,
@@ -108,12 +110,12 @@ def compute_head_logits(
             "positions_by_sequence": batch.positions_by_sequence(),
             "sequences_by_group": batch.sequences_by_group(),
         }
-        given = {name: copy_to_device(array, device) for name, array in arrays.items()}
+        tensors = {name: copy_to_device(array, device) for name, array in arrays.items()}
         ids, types = (copy_to_device(a, device) for a in (batch.input_ids, batch.token_type_ids))
         attention_mask = Packed.from_lengths(batch.lengths, device)
         hidden = model(ids, attention_mask, types)  # n d
-    vectors = model.head_inputs(head, hidden, given["positions"], attention_mask)  # m d
-    return upcast_to_float32(model.logits(head, vectors)), given
+    vectors = model.head_inputs(head, hidden, tensors["positions"], attention_mask)  # m d
+    return upcast_to_float32(model.logits(head, vectors)), tensors
 
 
 def _to_rows(logits: Tensor, indices: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class StatefulLSTM(nn.Module):
         parts = [self.get_buffer(name) for name in self.names]
         before = tuple(part[:, rows] * keep[:, None] for part in parts)
         hidden, after = self.model(inputs, before)
-        with torch.no_grad():  # gradients end with the batch
+        with torch.no_grad():  # no gradient flows into the previous batch
             for part, new in zip(parts, after, strict=True):
                 part.index_copy_(1, rows, new.to(part.dtype))
         return hidden
@@ -73,13 +73,13 @@ def language_model_objective(
         if isinstance(batch, DeviceBatch)
         else DeviceBatch.from_batch(_get_device(model), batch)
     )
-    given = on_device.tensors
+    tensors = on_device.tensors
     if isinstance(model, StatefulLSTM):
-        hidden = model(given["inputs"], given["rows"], given["keep_state"])
+        hidden = model(tensors["inputs"], tensors["rows"], tensors["keep_state"])
         logits = model.model.logits(hidden.flatten(0, 1))  # (b t) v
     else:
-        logits = model(given["inputs"])  # b v
-    logits, targets = upcast_to_float32(logits), given["targets"].flatten()
+        logits = model(tensors["inputs"])  # b v
+    logits, targets = upcast_to_float32(logits), tensors["targets"].flatten()
     return {
         LOSS_NAME: cross_entropy(logits, targets),
         f"{LOSS_NAME}.accuracy": count_correct(logits, targets),

@@ -1,8 +1,8 @@
 """Which tokens the masked language model predicts, and what replaces them.
 
 The rules are those of BERT's create_pretraining_data (Devlin et al. 2018), with two deviations:
-- masks are drawn anew in every epoch, where the original wrote ten fixed copies of the text;
-- a random replacement is never a special token, where the original draws from the whole vocabulary.
+- masks are drawn again in every epoch; the original writes ten copies of the text with fixed masks;
+- a random replacement is never a special token; the original draws from the whole vocabulary.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from cloze.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Masking(MaskingConfig):
-    """The settings with the ids of a vocabulary."""
+    """The settings of masking, with the token ids of a vocabulary."""
 
     mask_id: int
     replacement_ids: Ints = field(repr=False)  # ids that may replace others
@@ -36,11 +36,9 @@ class Masking(MaskingConfig):
         whole_word: bool = False,
         split: tuple[float, float, float] = (0.8, 0.1, 0.1),
     ) -> "Masking":
-        """With the ids of a tokenizer."""
+        """The settings with the token ids of a tokenizer."""
         if tokenizer.mask_id is None:
-            raise InputError(
-                "this tokenizer has no [MASK]", fix="use one of BERT's kind (wordpiece)"
-            )
+            raise InputError("this tokenizer has no [MASK]", fix="use a BERT tokenizer (wordpiece)")
         ids = sorted(set(tokenizer.backend.get_vocab().values()) - tokenizer.special_ids)
         return cls(
             mask_id=tokenizer.mask_id,
@@ -67,13 +65,15 @@ def mask_sequence(
     else:
         positions = np.sort(rng.permutation(candidates)[:budget])
     targets = ids[positions]
-    hide, swap, _ = masking.split
-    # drawn for each token on its own, in whole words too
+    mask_prob, random_prob, _ = masking.split
+    # drawn for each token separately, even with whole words
     action, other = rng.random((2, len(positions)))
     others = masking.replacement_ids[(other * len(masking.replacement_ids)).astype(np.int64)]
     masked = ids.copy()
     masked[positions] = np.where(
-        action < hide, masking.mask_id, np.where(action < hide + swap, others, targets)
+        action < mask_prob,
+        masking.mask_id,
+        np.where(action < mask_prob + random_prob, others, targets),
     )
     return masked, positions, targets
 
@@ -81,8 +81,8 @@ def mask_sequence(
 def mask_batch(batch: PackedBatch, masking: Masking, *, seed: int) -> PackedBatch:
     """Mask every sequence of a batch.
 
-    The generator is keyed by the sample: its mask is the same in any batch and process, and another
-    in the next epoch.
+    The random generator depends on the sample and the epoch: the mask of a sample is the same in
+    any batch and process, and different in the next epoch.
     """
     masked, positions, targets = batch.input_ids.copy(), [], []
     starts = batch.starts.tolist()
@@ -106,7 +106,7 @@ class MaskedRow(NamedTuple):
 
     ids: Tensor  # n
     positions: Tensor  # m
-    targets: Tensor  # m, IGNORE_INDEX at positions that are only there for the shape
+    targets: Tensor  # m, IGNORE_INDEX at padding positions
 
 
 def mask_row(
@@ -132,12 +132,12 @@ def mask_row(
         torch.arange(max_masked, device=device) < num_masked
     )
     targets = torch.where(is_target, original, IGNORE_INDEX)
-    hide, swap, _ = masking.split
+    mask_prob, random_prob, _ = masking.split
     action, other = torch.rand((2, max_masked), generator=rng, device=device)
     size = len(replacement_ids)
     others = replacement_ids[(other * size).long().clamp(max=size - 1)]
-    replaced = torch.where(action < hide + swap, others, original)
-    replaced = torch.where(action < hide, masking.mask_id, replaced)
+    replaced = torch.where(action < mask_prob + random_prob, others, original)
+    replaced = torch.where(action < mask_prob, masking.mask_id, replaced)
     ids = row.ids.scatter(0, selected, torch.where(is_target, replaced, original))
     return MaskedRow(ids, selected, targets)
 

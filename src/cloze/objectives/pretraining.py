@@ -1,16 +1,16 @@
-"""BERT's two pre-training tasks: masked language modelling and next sentence prediction.
+"""Objectives of pre-training: masked and causal language modelling, next sentence prediction.
 
-Devlin et al. 2018, §3.1. n tokens of the packed row, b sequences, m masked positions, d width,
-v vocabulary.
+n tokens of the packed row, b sequences, m masked positions, d width, v vocabulary.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from cloze.data.batch import PackedBatch
-from cloze.data.device_corpus import CorpusSliceBatch
+from cloze.data.batch import IGNORE_INDEX, PackedBatch
+from cloze.data.device_corpus import CorpusSliceBatch, TokenRow
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed, Varlen
 from cloze.objectives.core import Objective, Terms, copy_to_device, count_correct, cross_entropy
@@ -25,8 +25,8 @@ def pretraining_objective(
 ) -> Terms:
     """Loss and correct predictions of the masked tokens, and of the pairs if there is a head.
 
-    The labels may come from next sentence prediction or from sentence order prediction (Lan et al.
-    2019): only the pairs differ.
+    The two tasks of BERT (Devlin et al. 2018, §3.1). The pairs may be those of next sentence
+    prediction or of sentence order prediction (Lan et al. 2019).
     """
     device = model.embeddings.word.weight.device
     hidden = model(
@@ -37,7 +37,7 @@ def pretraining_objective(
     targets = copy_to_device(batch.targets, device)
     logits = model.logits("mlm", hidden[copy_to_device(batch.masked_positions, device)])  # m v
     terms = {"mlm": cross_entropy(logits, targets), "mlm.accuracy": count_correct(logits, targets)}
-    if "nsp" in model.task_heads:  # even if no pair has a label: then the sum is zero
+    if "nsp" in model.task_heads:  # the sum is zero if no pair has a label
         labels = copy_to_device(batch.labels, device)
         first = copy_to_device(batch.starts[:-1], device)  # indices of [CLS]
         terms |= compute_pair_terms(model, hidden[first], labels)
@@ -45,19 +45,19 @@ def pretraining_objective(
 
 
 def make_device_objective(masking: Masking, device: torch.device) -> Objective[CorpusSliceBatch]:
-    """The same for batches that are collated and masked on the device, all of one shape."""
+    """`pretraining_objective` for batches of fixed shapes that are assembled on the device."""
     replacement_ids = torch.from_numpy(masking.replacement_ids).to(device)
     mask_only = replace(masking, split=(1.0, 0.0, 0.0))
 
     def objective(
         model: Encoder, batch: CorpusSliceBatch, rng: torch.Generator | None = None
     ) -> Terms:
-        row, how = batch.gather_tokens(), masking
+        row, settings = batch.gather_tokens(), masking
         if batch.seed is not None:
-            rng, how = torch.Generator(device).manual_seed(batch.seed), mask_only
+            rng, settings = torch.Generator(device).manual_seed(batch.seed), mask_only
         masked = mask_row(
             row,
-            how,
+            settings,
             replacement_ids,
             max_masked=batch.max_masked,
             num_masked=batch.num_masked,
@@ -80,3 +80,37 @@ def compute_pair_terms(model: Encoder, first: Tensor, labels: Tensor) -> Terms:
     """Loss and correct predictions of the pairs, from their [CLS] vectors."""
     logits = model.logits("nsp", first)  # b 2
     return {"nsp": cross_entropy(logits, labels), "nsp.accuracy": count_correct(logits, labels)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CausalLMBatch(CorpusSliceBatch):
+    """A batch in which every token but the last of a sequence has a target."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {"lm": int((self.lengths - 1).sum())}
+
+
+def causal_lm_objective(
+    model: Encoder,
+    batch: CausalLMBatch,
+    rng: torch.Generator | None = None,  # noqa: ARG001
+) -> Terms:
+    """−Σ log p(xₜ₊₁ | x₁ … xₜ): the next tokens, including the [SEP] that ends a text.
+
+    The baseline of Devlin et al. 2018, §5.1 ("LTR"). The model must be causal; otherwise it would
+    attend to the tokens that it predicts. The masked-LM head predicts them, so that the model has
+    the same weights as a masked LM.
+    """
+    row = batch.gather_tokens()
+    layout = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+    hidden = model(row.ids, layout, row.token_type_ids)  # n d
+    operands = model.lm_head_operands(hidden)
+    loss, hits = fused_linear_cross_entropy(*operands, make_next_token_targets(row))
+    return {"lm": loss, "lm.accuracy": hits}
+
+
+def make_next_token_targets(row: TokenRow) -> Tensor:
+    """The token after each position, n; IGNORE_INDEX at the end of a sequence and in padding."""
+    continues = row.positions.roll(-1) > 0  # the next token is not the first of a sequence
+    return torch.where(continues, row.ids.roll(-1), IGNORE_INDEX)

@@ -38,16 +38,16 @@ def make_translation_objective(*, smoothing: float = 0.0) -> Objective[Translati
     ) -> Terms:
         device = model.target_embeddings.weight.device
         packed = isinstance(batch, TranslationBatch) and device.type != "cuda"
-        given = _copy_arrays(batch, device)
+        tensors = _copy_arrays(batch, device)
         # rows may be padded beyond the last position of a model
         limit = None if packed else model.max_positions
         source, source_mask, targets = (
-            given[name][:, :limit] for name in ("source", "attention_mask", "targets")
+            tensors[name][:, :limit] for name in ("source", "attention_mask", "targets")
         )
         first = targets.new_full((len(targets), 1), model.config.bos_id)
         inputs = torch.cat([first, targets[:, :-1].clamp(min=0)], 1)  # b t
         if isinstance(model, Seq2Seq):
-            prob = given.get("scheduled_sampling_prob", 0.0) if model.training else 0.0
+            prob = tensors.get("scheduled_sampling_prob", 0.0) if model.training else 0.0
             vectors = model(
                 source,
                 source_mask,
@@ -55,7 +55,7 @@ def make_translation_objective(*, smoothing: float = 0.0) -> Objective[Translati
                 scheduled_sampling_prob=prob,
                 rng=rng if packed else None,
             )
-        elif "scheduled_sampling_prob" in given:
+        elif "scheduled_sampling_prob" in tensors:
             raise ConfigError(
                 "scheduled sampling needs a recurrent decoder; a Transformer predicts all target "
                 "tokens at once",

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.tokenizer_training import train_tokenizer
 
 
 def train_joint_bpe(texts: Sequence[str], vocab_size: int, **options: Any) -> Tokenizer:  # noqa: ANN401
     """Train a byte-level BPE tokenizer, which encodes any text losslessly, on both languages."""
+    from cloze.text.tokenizer_training import train_tokenizer  # not needed to translate
+
     spaced = [_add_space(text) for text in texts]
     return train_tokenizer(spaced, kind="bpe", vocab_size=vocab_size, **options)
 

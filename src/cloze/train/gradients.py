@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cloze.objectives.core import B, count_tokens, get_count_name
+from cloze.objectives.core import B, get_count_name
 from cloze.train.distributed import average_gradients, full_tensor, without_averaging
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.guard import TrainingError, is_bad_step, max_bad_steps, step_optimizer_unless
@@ -112,7 +112,7 @@ def _accumulate(
 
 def _divisible(micro: Sequence[B]) -> int:
     """Tokens of the largest micro-batch that can still be split."""
-    return max((count_tokens(batch) for batch in micro if len(batch.lengths) > 1), default=0)
+    return max((batch.size for batch in micro if len(batch.lengths) > 1), default=0)
 
 
 def _halve(state: TrainState, divisible: int) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from cloze.errors import InputError
 from cloze.nn.utils import eval_mode
-from cloze.objectives.core import B, count_tokens, get_count_name
+from cloze.objectives.core import B, get_count_name
 from cloze.train.cuda_graphs import CUDAGraphCache
 from cloze.train.forward_context import autocast
 from cloze.train.gradients import (
@@ -125,7 +125,7 @@ class _Agreed:
 def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) -> _Agreed:
     names = sorted(micro[0].counts)
     mine = [sum(batch.counts[name] for batch in micro) for name in names]
-    sizes = [count_tokens(batch) for batch in micro]
+    sizes = [batch.size for batch in micro]
     tokens, *counts = state.distributed.sum_over_processes([sum(sizes), *mine])
     if not any(counts):
         raise InputError(

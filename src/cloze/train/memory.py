@@ -7,7 +7,7 @@ from functools import partial
 from torch import OutOfMemoryError, nn
 from torch.utils.checkpoint import checkpoint
 
-from cloze.objectives.core import B, count_tokens
+from cloze.objectives.core import B
 
 _SIGNS = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -43,6 +43,6 @@ def split_batch(batch: B, limit: int | None) -> list[B]:
 
     Sequences are not split, even if they are longer.
     """
-    if limit is None or count_tokens(batch) <= limit or len(batch.lengths) == 1:
+    if limit is None or batch.size <= limit or len(batch.lengths) == 1:
         return [batch]
     return [piece for half in batch.split(2) for piece in split_batch(half, limit)]

@@ -12,7 +12,7 @@ from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from cloze.objectives.causal_lm import CausalLMBatch, causal_lm_objective, make_next_token_targets
+from cloze.objectives.pretraining import CausalLMBatch, causal_lm_objective, make_next_token_targets
 from corpora import numbered_tokenizer, small_corpus, some_documents
 from helpers import scramble
 

@@ -4,7 +4,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.objectives.core import count_tokens
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.guard import TrainingError
 from cloze.train.memory import SmallerBatchWarning, is_out_of_memory, split_batch
@@ -26,8 +25,8 @@ class SmallDevice:
         self.left: list[int] = []  # how many weights had a gradient when it failed half-way
 
     def __call__(self, model, batch, rng):
-        self.sizes.append(count_tokens(batch))
-        full = count_tokens(batch) > self.holds
+        self.sizes.append(batch.size)
+        full = batch.size > self.holds
         if full and not self.backwards:
             raise self.error
         terms = pretraining_objective(model, batch, rng)
@@ -118,7 +117,7 @@ def test_a_single_sequence_that_does_not_fit_ends_the_run():
 def test_pieces_hold_every_sequence_once_and_keep_to_the_limit(sample_ids, limit):
     batch = packed(sample_ids)
     cut = split_batch(batch, limit)
-    assert all(count_tokens(piece) <= limit or len(piece) == 1 for piece in cut)
+    assert all(piece.size <= limit or len(piece) == 1 for piece in cut)
     for name in ("sample_ids", "input_ids", "lengths", "targets", "labels"):
         joined = np.concatenate([getattr(piece, name) for piece in cut])
         assert joined.tolist() == getattr(batch, name).tolist()

@@ -225,6 +225,10 @@ class VectorBatch:
         return {"tag": sum(map(len, self.targets))}
 
     @property
+    def size(self) -> int:
+        return sum(map(len, self.vectors))
+
+    @property
     def lengths(self) -> Ints:
         return np.array([len(one) for one in self.vectors], np.int64)
 
@@ -241,7 +245,7 @@ class VectorBatch:
 
 
 def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
-    """As `objectives.labelled.classes`, for precomputed vectors."""
+    """As `make_classification_objective`, for precomputed vectors."""
 
     def objective(
         reader: nn.Module,

@@ -120,7 +120,7 @@ class PretrainingSetup:
         """The training objective; a teacher is moved to the student's device."""
         table = self.recipe.objective
         if table.is_causal:
-            from cloze.objectives.causal_lm import causal_lm_objective
+            from cloze.objectives.pretraining import causal_lm_objective
 
             return causal_lm_objective
         if self.resident is not None and self.masking is not None:
@@ -162,7 +162,7 @@ class PretrainingSetup:
         """The batches with the objective of each; without numbers, with every objective."""
         table = self.recipe.objective
         if table.is_causal:
-            from cloze.objectives.causal_lm import CausalLMBatch
+            from cloze.objectives.pretraining import CausalLMBatch
 
             return [CausalLMBatch.from_batch(batch) for batch in batches]
         if not table.resolved_detection_fraction:
