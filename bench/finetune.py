@@ -168,7 +168,7 @@ def their_scores(task: str, labels: list[str], prediction: Any) -> dict[str, flo
         wanted = [[labels[t] for t in row[k]] for row, k in zip(gold, keep, strict=True)]
         return measured("tag", wanted, found)
     if labels == NUMBER:
-        return measured("number", gold.tolist(), said.squeeze(-1).tolist())
+        return measured("regression", gold.tolist(), said.squeeze(-1).tolist())
     return measured(
         "classify",
         [labels[n] for n in gold],

@@ -23,7 +23,7 @@ def folders(tmp_path_factory):
     place = tmp_path_factory.mktemp("models")
     models = {
         "classify": tiny_model("sequence", labels=("bad", "fair", "good")),
-        "number": tiny_model("sequence", labels=("n",), problem="number"),
+        "number": tiny_model("sequence", labels=("n",), problem="regression"),
         "tag": tiny_model("token", labels=LABELS),
         "places": tiny_model("token", labels=("B-geo-loc", "I-geo-loc")),
         "answer": tiny_model("span"),

@@ -85,7 +85,7 @@ def assert_same(model, objective, name, groups, theirs):
 
 
 def test_classes_of_texts(tmp_path):
-    model = model_with("sequence", problem="classes")
+    model = model_with("sequence", problem="single_label_classification")
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n % 3,))
     labels = torch.tensor([row.targets[0] for row in rows])
     found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
@@ -99,7 +99,7 @@ def test_classes_of_texts(tmp_path):
 
 
 def test_numbers(tmp_path):
-    model = model_with("sequence", labels=("LABEL_0",), problem="number")
+    model = model_with("sequence", labels=("LABEL_0",), problem="regression")
     rows = items(model, places=lambda _: (0,), targets=lambda n, _: (n / 3,))
     labels = torch.tensor([row.targets[0] for row in rows])
     found = peer(model, tmp_path, "BertForSequenceClassification")(**inputs(rows), labels=labels)
@@ -199,7 +199,7 @@ RECTANGLES = {  # the objective, the places of a sequence of t tokens, the targe
         lambda _: (0,),
         lambda n, _: (n % 3,),
     ),
-    "number": (
+    "regression": (
         lambda: make_regression_objective("sequence"),
         lambda _: (0,),
         lambda n, _: (n / 3,),
@@ -217,9 +217,9 @@ RECTANGLES = {  # the objective, the places of a sequence of t tokens, the targe
 @pytest.mark.parametrize("kind", RECTANGLES)
 def test_rectangles_for_a_gpu_say_the_same_as_packed_rows(kind):
     made, places, targets = RECTANGLES[kind]
-    head = "sequence" if kind == "number" else kind
-    labels = ("n",) if kind == "number" else ("a", "b", "c")
-    model = model_with(head, labels, problem="number" if kind == "number" else None)
+    head = "sequence" if kind == "regression" else kind
+    labels = ("n",) if kind == "regression" else ("a", "b", "c")
+    model = model_with(head, labels, problem="regression" if kind == "regression" else None)
     rows = items(model, places=places, targets=targets)
     groups = [rows[:2], rows[2:5], rows[5:]] if kind == "choice" else [[row] for row in rows]
     if kind == "choice":

@@ -33,7 +33,12 @@ def opened(tmp_path, *heads, **options):
 @pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize(
     ("labels", "problem"),
-    [(("no", "yes", "perhaps"), None), (("no", "yes"), "many"), (("n",), "number"), (("n",), None)],
+    [
+        (("no", "yes", "perhaps"), None),
+        (("no", "yes"), "multi_label_classification"),
+        (("n",), "regression"),
+        (("n",), None),
+    ],
 )
 def test_classify(tmp_path, family, labels, problem):
     model, folder = opened(tmp_path, "sequence", family=family, labels=labels, problem=problem)

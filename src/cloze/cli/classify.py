@@ -79,7 +79,7 @@ def classify(
     def classify_all(some: "Sequence[TextExample]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
         return [one.keep_top(top) for one in predict(opened, some, task=task, **options)]
 
-    show = partial(print_classify, number=opened.config.problem_type == "number")
+    show = partial(print_classify, number=opened.config.problem_type == "regression")
     how = f"truncated to {opened.max_length:,} tokens"
     fields = ["text", "pair"]
     with outcomes.predict(classify_all, examples, fields, how=how, quiet=quiet) as results:

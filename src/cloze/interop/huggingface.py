@@ -8,18 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from cloze.config import in_range, one_of
+from cloze.config import in_range
 from cloze.errors import ConfigError, FolderError
 from cloze.interop.layout import Description, Entry, Layout, Rule, make_rule, part_of
 from cloze.models.configs.base import ModelConfig
-from cloze.models.configs.encoder import DEFAULT_LABELS, MAX_LABELS, ProblemType
+from cloze.models.configs.encoder import DEFAULT_LABELS, MAX_LABELS
 from cloze.models.registry import get_family
-
-PROBLEM_TYPES: dict[ProblemType, str] = {
-    "number": "regression",
-    "classes": "single_label_classification",
-    "many": "multi_label_classification",
-}
 
 # Settings that change the computation, with the values that we support. Other unknown settings are
 # reported and ignored.
@@ -84,7 +78,7 @@ class HuggingFaceLayout(Layout):
             given.setdefault("tie_embeddings", True)
         if "labels" in {one.name for one in fields(kind)}:
             given["labels"] = _read_labels(values)
-            given["problem_type"] = _read_problem_type(values.get("problem_type"))
+            given["problem_type"] = values.get("problem_type")
         try:
             config = kind(**given)
             config.check_complete()
@@ -123,7 +117,6 @@ class HuggingFaceLayout(Layout):
         labels = getattr(config, "labels", DEFAULT_LABELS)
         if {"span", "choice"} & set(heads):
             labels = DEFAULT_LABELS
-        problem = getattr(config, "problem_type", None)
         return {
             "architectures": [self.describe_architecture(heads)],
             "model_type": self.family,
@@ -132,7 +125,7 @@ class HuggingFaceLayout(Layout):
             **{theirs: (special_ids or {}).get(role) for theirs, role in self.special_ids.items()},
             "id2label": {str(number): label for number, label in enumerate(labels)},
             "label2id": {label: number for number, label in enumerate(labels)},
-            "problem_type": None if problem is None else PROBLEM_TYPES[problem],
+            "problem_type": getattr(config, "problem_type", None),
             "dtype": dtype,
         }
 
@@ -293,10 +286,3 @@ def _read_labels(values: Mapping[str, Any]) -> tuple[str, ...]:
             fix="give each label a unique name",
         )
     return labels
-
-
-def _read_problem_type(theirs: object) -> ProblemType | None:
-    if theirs is None:
-        return None
-    ours = {name: problem for problem, name in PROBLEM_TYPES.items()}
-    return ours[one_of("problem_type", str(theirs), ours)]

@@ -302,7 +302,7 @@ def adapt_recipe(recipe: FinetuneRecipe, task: GlueTask) -> FinetuneRecipe:
         text_column=str(task.text),
         pair_column=None if task.pair is None else str(task.pair),
         label_column=str(task.label),
-        is_regression=task.kind == "number",
+        is_regression=task.kind == "regression",
     )
     metrics = recipe.run.selection_metrics or task.metrics  # they select the best model
     loss = LossConfig() if table.is_regression else recipe.loss  # its settings are for classes
@@ -316,7 +316,7 @@ def _source(
     listed = [file for file in files if file is not None]
     if limit is None and not read:
         return listed
-    number = task.kind == "number"
+    number = task.kind == "regression"
 
     def examples(file: Path) -> Iterator[TextExample]:
         return read_text_examples(

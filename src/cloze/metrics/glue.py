@@ -51,7 +51,7 @@ GLUE = {
             text="sentence1",
             pair="sentence2",
             label="score",
-            kind="number",
+            kind="regression",
             metrics=("pearson", "spearman"),
         ),
         GlueTask(

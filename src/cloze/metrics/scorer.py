@@ -39,7 +39,7 @@ METRICS = {
         "f1",
         "matthews_correlation",
     ),  # the last two for two labels
-    "number": ("pearson", "spearman", "mean_squared_error"),
+    "regression": ("pearson", "spearman", "mean_squared_error"),
     "similarity": ("spearman", "pearson"),  # of cosines, whose scale differs from the ratings'
     "tag": ("f1", "precision", "recall", "accuracy"),  # of spans; accuracy of words
     "tag, plain": ("accuracy", "f1_macro"),
@@ -91,9 +91,10 @@ def make_scorer(
     """Prepare predictions of a task for scoring.
 
     Args:
-        kind: classify (labels), number, similarity (a number on another scale), tag (a sequence of
-            tags per sentence), answer (gold: the texts of all correct answers, none if the context
-            does not say; predicted: a text, "" for no answer) or choose (the index of the option).
+        kind: classify (labels), regression (numbers), similarity (numbers on another scale), tag (a
+            sequence of tags per sentence), answer (gold: the texts of all correct answers, none if
+            the context has no answer; predicted: a text, "" for no answer) or choose (the index of
+            the option).
         gold: the gold labels, one per example.
         predicted: the predictions, in the same order.
         labels: of classify, in their order; of two the second is the positive one.
@@ -106,7 +107,7 @@ def make_scorer(
         scheme = parse_scheme(scheme) if scheme else detect_scheme(gold, predicted)
     makers: dict[str, Callable[[], SubsetScores]] = {
         "classify": lambda: _prepare_labels(gold, predicted, labels),
-        "number": lambda: _prepare_numbers(gold, predicted),
+        "regression": lambda: _prepare_numbers(gold, predicted),
         "similarity": lambda: _prepare_similarities(gold, predicted),
         "tag": lambda: (
             _prepare_words(gold, predicted)
@@ -143,7 +144,7 @@ def main_metric(kind: str, *, scheme: str | None = None) -> str:
     return METRICS["tag, plain" if kind == "tag" and scheme == PLAIN else kind][0]
 
 
-_KINDS = ("classify", "number", "similarity", "tag", "answer", "choose")
+_KINDS = ("classify", "regression", "similarity", "tag", "answer", "choose")
 
 
 def _prepare_labels(

@@ -179,9 +179,9 @@ def postprocess(
     labels, problem = model.labels, model.config.problem_type
     if predicts_next_sentence(model):
         labels, problem = NSP_LABELS, None
-    if problem == "number":
+    if problem == "regression":
         values = means
-    elif problem == "many" or len(labels) == 1:  # independent labels, as in transformers
+    elif problem == "multi_label_classification" or len(labels) == 1:  # as in transformers
         values = means.sigmoid()
     else:
         values = means.softmax(-1)
@@ -212,9 +212,9 @@ def _check_all_pairs(examples: Sequence[TextExample]) -> None:
 
 def _find_targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
     label = example.label
-    if label is None or model.config.problem_type == "many":
+    if label is None or model.config.problem_type == "multi_label_classification":
         return ()
-    if model.config.problem_type != "number":
+    if model.config.problem_type != "regression":
         name = label if isinstance(label, str) else f"{label:g}"
         return (label_index(model.labels, name, example.origin),)
     try:

@@ -269,7 +269,7 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
         except InputError as error:
             raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and detect_tag_scheme(model.labels) == "plain"
-        tasks[name] = "tag words" if plain else "predict numbers" if kind == "number" else kind
+        tasks[name] = "tag words" if plain else "predict numbers" if kind == "regression" else kind
     for name in others:
         if tasks[name] != tasks[first]:
             raise InputError(

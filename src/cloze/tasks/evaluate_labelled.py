@@ -182,7 +182,7 @@ def read_labelled(
             )
         return list(data)
     if task.name == "classify":
-        options["number"] = model.config.problem_type == "number"
+        options["number"] = model.config.problem_type == "regression"
     return list(functions.read(list(data) if isinstance(data, tuple) else data, **options))
 
 
@@ -253,8 +253,8 @@ def require_task(model: Model) -> Task:
 
 
 def metric_kind(task: str, problem: str | None) -> str:
-    """The kind of metrics of a task: its name, or `number` for regression."""
-    return "number" if task == "classify" and problem == "number" else task
+    """The kind of metrics of a task: its name, or `regression`."""
+    return "regression" if task == "classify" and problem == "regression" else task
 
 
 def find_main_metric(task: str, problem: str | None, labels: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ def find_main_metric(task: str, problem: str | None, labels: Sequence[str]) -> s
 
 
 def _predicted_label(kind: str, prediction: Any) -> Any:  # noqa: ANN401
-    names = {"classify": "label", "number": "score", "tag": "tags", "answer": "text"}
+    names = {"classify": "label", "regression": "score", "tag": "tags", "answer": "text"}
     return getattr(prediction, names.get(kind, "option"))
 
 
@@ -306,7 +306,7 @@ def _swap_pairs(
     )
     scored = compute_metrics(model, task, swapped, predictions)
     both = list(zip(result.predictions, predictions, strict=True))
-    number = model.config.problem_type == "number"
+    number = model.config.problem_type == "regression"
     return SwapResult(
         agreement=None if number else fmean(one.label == other.label for one, other in both),
         difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),

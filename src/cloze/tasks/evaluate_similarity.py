@@ -131,7 +131,7 @@ def _check_scored_pair(example: TextExample) -> None:
             fix="use a table with two texts and a rating per row, or evaluate a model with a "
             "masked-LM head on text",
         )
-    score = gold_label("number", example)
+    score = gold_label("regression", example)
     if isinstance(score, str):
         raise InputError(
             f"{example.origin}: the rating {score!r} is not a number",

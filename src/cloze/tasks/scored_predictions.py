@@ -58,7 +58,7 @@ class PredictionError:
 # The quantity that the errors of each kind are ranked by.
 SEVERITIES = {
     "classify": "probability",
-    "number": "difference",
+    "regression": "difference",
     "similarity": "difference of ranks",
     "tag": "wrong spans",
     "tag, plain": "wrong words",
@@ -108,7 +108,7 @@ def prediction_confidences(result: ScoredPredictions) -> tuple[list[float], list
     None for regression and similarity.
     """
     pairs = list(zip(result.predictions, result.gold, result.predicted, strict=True))
-    if result.kind in ("number", "similarity"):
+    if result.kind in ("regression", "similarity"):
         return None
     if result.kind == "tag":
         words = [
@@ -240,7 +240,7 @@ def _example_text(kind: str, example: Any) -> str:  # noqa: ANN401
 
 _ERRORS: dict[str, Callable[[ScoredPredictions], list[_Error | None]]] = {
     "classify": _label_errors,
-    "number": _number_errors,
+    "regression": _number_errors,
     "similarity": _similarity_errors,
     "tag": _tag_errors,
     "answer": _answer_errors,

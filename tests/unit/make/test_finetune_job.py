@@ -114,7 +114,7 @@ def test_numbers_are_learned(base, tmp_path):
     assert ended.metric == "pearson"
     assert ended.score > 0.95
     model = cloze.load(tmp_path / "m")
-    assert model.config.problem_type == "number"
+    assert model.config.problem_type == "regression"
     assert cloze.classify(model, "b a c").score == pytest.approx(3, abs=0.5)
 
 

@@ -11,7 +11,7 @@ from helpers import raises
 
 GOLD = {
     "classify": ["yes", "no", "yes", "yes"],
-    "number": [1.0, 2.0, 3.0, 5.0],
+    "regression": [1.0, 2.0, 3.0, 5.0],
     "similarity": [1.0, 2.0, 3.0, 5.0],
     "tag": [["B-PER", "O"], ["O"], ["B-LOC", "I-LOC"], ["O", "O"]],
     "tag, plain": [["NOUN", "VERB"], ["X"], ["NOUN", "NOUN"], ["VERB", "X"]],
@@ -20,7 +20,7 @@ GOLD = {
 }
 SAID = {
     "classify": ["yes", "yes", "yes", "no"],
-    "number": [1.5, 1.0, 3.0, 4.0],
+    "regression": [1.5, 1.0, 3.0, 4.0],
     "similarity": [0.2, 0.1, 0.7, 0.6],
     "tag": [["B-PER", "O"], ["B-LOC"], ["B-LOC", "O"], ["O", "O"]],
     "tag, plain": [["NOUN", "NOUN"], ["X"], ["NOUN", "X"], ["VERB", "X"]],
@@ -124,8 +124,8 @@ def test_a_part_without_any_of_a_kind_says_so():
 
 
 def test_numbers_are_scored_as_numbers_are():
-    gold, said = GOLD["number"], SAID["number"]
-    assert compute_scores("number", gold, said) == {
+    gold, said = GOLD["regression"], SAID["regression"]
+    assert compute_scores("regression", gold, said) == {
         "pearson": regression.pearson(gold, said),
         "spearman": regression.spearman(gold, said),
         "mean_squared_error": regression.mean_squared_error(gold, said),

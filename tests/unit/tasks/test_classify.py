@@ -67,7 +67,7 @@ def test_with_and_without_pair_side_by_side(model):
 
 
 def test_a_number():
-    model = tiny_model("sequence", labels=("score",), problem="number")
+    model = tiny_model("sequence", labels=("score",), problem="regression")
     found = cloze.classify(model, "the cat")
     group = encode_examples(model, [TextExample(text="the cat")], Task(name="classify"))
     (expected,) = compute_logits(model, group[0], head="sequence")
@@ -75,7 +75,7 @@ def test_a_number():
     assert found.scores == {"score": found.score}
 
 
-@pytest.mark.parametrize(("labels", "problem"), [("ab", "many"), ("a", None)])
+@pytest.mark.parametrize(("labels", "problem"), [("ab", "multi_label_classification"), ("a", None)])
 def test_labels_each_for_itself(labels, problem):
     model = tiny_model("sequence", labels=labels, problem=problem)
     group = encode_examples(model, [TextExample(text="the cat", label="a")], Task(name="classify"))
@@ -149,7 +149,7 @@ def test_targets(model):
     digits = tiny_model("sequence", labels=("0", "1"))
     ((item,),) = encode_examples(digits, [TextExample(text="a", label=1.0)], Task(name="classify"))
     assert item.targets == (1,)
-    number = tiny_model("sequence", labels=("n",), problem="number")
+    number = tiny_model("sequence", labels=("n",), problem="regression")
     for label in (2.5, "2.5"):
         ((item,),) = encode_examples(
             number, [TextExample(text="a", label=label)], Task(name="classify")
@@ -161,7 +161,7 @@ def test_labels_that_do_not_fit(model):
     where = Origin(file="dev.tsv", line=4)
     with raises(InputError, "dev.tsv:4", "godo", fix="good"):
         predict(model, [TextExample(text="a", label="godo", origin=where)])
-    number = tiny_model("sequence", labels=("n",), problem="number")
+    number = tiny_model("sequence", labels=("n",), problem="regression")
     for label in ("high", "nan", float("inf")):
         with raises(InputError, "dev.tsv:4"):
             predict(number, [TextExample(text="a", label=label, origin=where)])
@@ -181,7 +181,7 @@ def test_another_head():
 
 
 def test_a_model_of_pairs_tells_whether_one_text_follows():
-    model = tiny_model("mlm", "nsp", labels=("zero", "one", "two"), problem="number")
+    model = tiny_model("mlm", "nsp", labels=("zero", "one", "two"), problem="regression")
     pairs = ["a b c", "the cat", LONG]
     found = cloze.classify(model, ["the cat", "a", "b"], pairs, truncation="head")
     for one in found:

@@ -128,7 +128,7 @@ def test_measures_that_mean_another_thing_are_left_out(examples):
 
 def test_what_cannot_be_compared(examples):
     one = classifier()
-    number = classifier(problem="number", labels=("LABEL_0",))
+    number = classifier(problem="regression", labels=("LABEL_0",))
     tagger = tiny_model("token", labels=("O", "B-X"), task=Task(name="tag"))
     words = tiny_model("token", labels=("NOUN", "VERB"), task=Task(name="tag"))
     for models, message in (

@@ -144,11 +144,11 @@ def test_the_surest_errors_come_first():
 
 
 def test_numbers_farthest_off_come_first():
-    model = classifier(problem="number", labels=("LABEL_0",))
+    model = classifier(problem="regression", labels=("LABEL_0",))
     examples = [replace(one, label=float(n)) for n, one in enumerate(texts())]
     told = [0.0, 1.5, 2.0, 9.0, 4.0, 4.0, 6.0, 7.0]
     predictions = [labelled("LABEL_0", value) for value in told]
-    made = said(model, examples, predictions, "number")
+    made = said(model, examples, predictions, "regression")
     assert [(one.number, one.severity) for one in made.worst_errors()] == [
         (3, 6.0),
         (5, 1.0),
@@ -335,7 +335,7 @@ def test_pairs_the_other_way_round():
     assert "after swapping" in made.page().html()
     alike = [replace(one, pair=one.text) for one in examples]
     assert evaluate(model, alike, swap=True).swapped.difference == 0
-    numbers = classifier(problem="number", labels=("LABEL_0",))
+    numbers = classifier(problem="regression", labels=("LABEL_0",))
     made = evaluate(numbers, [replace(e, label=float(n)) for n, e in enumerate(alike)], swap=True)
     assert made.swapped.agreement is None
 

@@ -100,7 +100,7 @@ def task_objective(
 ) -> Objective[TaskBatch]:
     """The loss of the task's head."""
     head = data.task.head
-    if data.problem == "number":
+    if data.problem == "regression":
         return make_regression_objective(head)
     if recipe.task in ("answer", "choose"):
         smoothing = recipe.loss.label_smoothing

@@ -100,7 +100,9 @@ class Labelled:
         """The data in one line."""
         from_train = " (held out of the training data)" if self.held_out else ""
         skipped = f", {_count(self.skipped, 'row')} skipped" if self.skipped else ""
-        labels = "numeric labels" if self.problem == "number" else _count(len(self.labels), "label")
+        labels = (
+            "numeric labels" if self.problem == "regression" else _count(len(self.labels), "label")
+        )
         kind = f", {labels}" if self.task.name in ("classify", "tag") else ""
         return (
             f"{_count(len(self.train), 'training example')}, "
@@ -131,7 +133,7 @@ def read_labelled_data(
     if not train_examples:
         raise InputError("there are no training examples", fix="check the files of --train")
     labels, problem, counts = labels_of(recipe.task, train_examples)
-    if problem == "number":
+    if problem == "regression":
         recipe.check_regression()
     _check_dev_labels(metric_kind(recipe.task, problem), dev_examples, labels)
     table = recipe.data
@@ -228,14 +230,14 @@ def labels_of(
             f"{missing.origin}: the label is missing", fix="add a label, or remove the row"
         )
     if any(isinstance(one.label, float) for one in examples):
-        return ("LABEL_0",), "number", Counter()
+        return ("LABEL_0",), "regression", Counter()
     counts = Counter(one.label for one in examples)
     if len(counts) == 1:
         raise InputError(
             f"all examples have the label {next(iter(counts))!r}",
             fix="check the label column: a classifier needs two labels",
         )
-    return tuple(sorted(counts, key=_natural)), "classes", counts
+    return tuple(sorted(counts, key=_natural)), "single_label_classification", counts
 
 
 def _check_dev_labels(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from cloze.models.configs.base import (
 )
 
 MAX_LABELS = 1 << 16
-ProblemType = Literal["number", "classes", "many"]  # many: several labels at once
+ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 DEFAULT_LABELS = ("LABEL_0", "LABEL_1")  # of Hugging Face configurations without label names
 
 
