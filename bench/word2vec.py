@@ -44,7 +44,7 @@ KINDS = ("skip-gram", "cbow")
 def sentences(files: list[str], most: int | None) -> list[list[str]]:
     found, words = [], 0
     for row in read_rows(files):
-        split = split_text(row.text, text=Word2VecVocabulary())
+        split = split_text(row.text, config=Word2VecVocabulary())
         if split:
             found.append(split)
             words += len(split)

@@ -12,7 +12,11 @@ from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
 from cloze.models.configs.word2vec import CharNGrams
 from cloze.train.config import Word2VecVocabulary
-from cloze.train.word2vec.rules import build_alias_table, build_huffman_paths, noise_distribution
+from cloze.train.word2vec.lookup_tables import (
+    build_alias_table,
+    build_huffman_paths,
+    compute_noise_distribution,
+)
 from cloze.train.word2vec.vocabulary import join_phrases, split_text
 
 COUNTS = st.lists(st.integers(1, 10**9), min_size=2, max_size=60).map(
@@ -83,7 +87,7 @@ def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
 
 @given(COUNTS, st.floats(-1, 2))
 def test_an_alias_table_gives_each_word_its_chance(counts, power):
-    chances = noise_distribution(counts, power)
+    chances = compute_noise_distribution(counts, power)
     bars, aliases = build_alias_table(chances)
     drawn = np.zeros(len(counts))
     np.add.at(drawn, np.arange(len(counts)), bars / (2**32 - 1))
@@ -105,9 +109,9 @@ def test_n_grams_are_as_many_as_a_word_has(word, shortest, more, buckets):
 
 @given(st.text(max_size=60))
 def test_words_hold_no_white_space_and_split_again_into_themselves(line):
-    words = split_text(line, text=Word2VecVocabulary())
+    words = split_text(line, config=Word2VecVocabulary())
     assert all(len(word.split()) == 1 for word in words)
-    assert split_text(" ".join(words), text=Word2VecVocabulary(lowercase=False)) == words
+    assert split_text(" ".join(words), config=Word2VecVocabulary(lowercase=False)) == words
 
 
 @given(

@@ -6,8 +6,14 @@ import torch
 
 pytest.importorskip("numba")
 
-from cloze.train.word2vec.kernel import Corpus, Rules, Shape, Tables, train
-from cloze.train.word2vec.rules import build_huffman_paths
+from cloze.train.word2vec.kernel import (
+    Corpus,
+    LookupTables,
+    Tables,
+    WindowSettings,
+    train_sentences,
+)
+from cloze.train.word2vec.lookup_tables import build_huffman_paths
 
 NOT, THOU, AARON, TACO = range(4)
 WIDTH, RATE = 5, np.float32(0.1)
@@ -33,16 +39,16 @@ def only(noise: int, words=4) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(words, np.uint32), np.full(words, noise, np.int32)
 
 
-def rules(words=4, noise=None, paths=NONE, grams=NONE[:2]) -> Rules:
+def rules(words=4, noise=None, paths=NONE, grams=NONE[:2]) -> LookupTables:
     bars = (np.zeros(0, np.uint32), NONE[1]) if noise is None else only(noise, words)
-    return Rules(np.full(words, ALWAYS), *bars, *paths, *grams)
+    return LookupTables(np.full(words, ALWAYS), *bars, *paths, *grams)
 
 
-def step(sentence, made: Tables, asked: Rules, shape: Shape) -> Tables:
+def step(sentence, made: Tables, asked: LookupTables, shape: WindowSettings) -> Tables:
     """The tables after one sentence; those given stay as they are."""
     after = Tables(*(table.copy() for table in made))
     corpus = Corpus(np.array(sentence, np.int32), np.array([len(sentence)], np.int64))
-    learned = train(corpus, after, asked, shape, RATE, np.uint64(1))
+    learned = train_sentences(corpus, after, asked, shape, RATE, np.uint64(1))
     assert learned == len(sentence)
     return after
 
@@ -51,7 +57,7 @@ def test_worked_example_of_negative_sampling():
     # not, with the neighbour thou: error = target − σ(score) moves both matrices. The sentence
     # "thou not" is two windows; the second learns from what the first left.
     before = tables()
-    shape = Shape(window=1, negatives=2, longest=3, cbow=False, nce=False)
+    shape = WindowSettings(window=1, negatives=2, max_targets=3, cbow=False, nce=False)
     after = step([THOU, NOT], before, rules(noise=TACO), shape)
 
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
@@ -88,7 +94,7 @@ def test_a_step_goes_down_the_gradient(nce):
     # of the first window alone: the second moves neither the input 1 nor the output 0
     before = tables(3)
     before.shifts[:] = [-1, 0, 1] if nce else 0
-    shape = Shape(window=1, negatives=1, longest=2, cbow=False, nce=nce)
+    shape = WindowSettings(window=1, negatives=1, max_targets=2, cbow=False, nce=nce)
     after = step([0, 1], before, rules(3, noise=2), shape)
     first, outputs = moved(before.inputs, [1]), moved(before.outputs, [0, 2])
     shifts = moved(before.shifts, [0, 2])
@@ -110,7 +116,7 @@ def test_the_words_of_a_window_share_their_outputs(neighbours):
     sentence = [*range(1, neighbours // 2 + 1), 0, *range(neighbours // 2 + 1, neighbours + 1)]
     before = tables(words)
     noise = words - 1
-    shape = Shape(window=1, negatives=1, longest=2, cbow=False, nce=False)
+    shape = WindowSettings(window=1, negatives=1, max_targets=2, cbow=False, nce=False)
     after = step(sentence, before, rules(words, noise), shape)
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
     for at, word in enumerate(sentence):
@@ -129,7 +135,7 @@ def test_hierarchical_softmax_walks_the_tree(cbow):
     paths = build_huffman_paths(counts)
     before = tables()
     longest = int(np.diff(paths[0]).max())
-    shape = Shape(window=1, negatives=0, longest=longest, cbow=cbow, nce=False)
+    shape = WindowSettings(window=1, negatives=0, max_targets=longest, cbow=cbow, nce=False)
     after = step([NOT, THOU], before, rules(paths=paths), shape)
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
     for word, neighbour in ((NOT, THOU), (THOU, NOT)):
@@ -148,7 +154,7 @@ def test_cbow_tells_each_word_from_the_mean_of_its_neighbours(nce):
     before = tables(6)
     before.shifts[:] = np.linspace(-1, 1, 6) if nce else 0
     sentence, noise = [0, 1, 2], 5
-    shape = Shape(window=1, negatives=2, longest=3, cbow=True, nce=nce)
+    shape = WindowSettings(window=1, negatives=2, max_targets=3, cbow=True, nce=nce)
     after = step(sentence, before, rules(6, noise), shape)
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
     shifts = before.shifts.astype(float)
@@ -168,7 +174,7 @@ def test_cbow_tells_each_word_from_the_mean_of_its_neighbours(nce):
 @pytest.mark.parametrize("cbow", [False, True])
 def test_a_negative_that_is_the_word_itself_is_let_go(cbow):
     before = tables()
-    shape = Shape(window=1, negatives=3, longest=4, cbow=cbow, nce=False)
+    shape = WindowSettings(window=1, negatives=3, max_targets=4, cbow=cbow, nce=False)
     after = step([NOT, NOT], before, rules(noise=NOT), shape)
     embedding, context = before.inputs[NOT].astype(float), before.outputs[NOT].astype(float)
     for _ in range(2):
@@ -183,7 +189,7 @@ def test_n_grams_share_in_what_a_word_learns(cbow):
     words, rows = 4, 7
     grams = np.array([0, 2, 3, 3, 3], np.int64), np.array([4, 5, 6], np.int32)
     before = tables(words, rows)
-    shape = Shape(window=1, negatives=1, longest=2, cbow=cbow, nce=False)
+    shape = WindowSettings(window=1, negatives=1, max_targets=2, cbow=cbow, nce=False)
     after = step([NOT, THOU], before, rules(noise=TACO, grams=grams), shape)
     made_of = {NOT: [NOT, 4, 5], THOU: [THOU, 6]}
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
@@ -200,8 +206,8 @@ def test_windows_stay_in_their_sentence():
     before = tables()
     corpus = Corpus(np.array([NOT, THOU], np.int32), np.array([1, 2], np.int64))
     after = Tables(*(table.copy() for table in before))
-    shape = Shape(window=5, negatives=1, longest=2, cbow=False, nce=False)
-    train(corpus, after, rules(noise=TACO), shape, RATE, np.uint64(1))
+    shape = WindowSettings(window=5, negatives=1, max_targets=2, cbow=False, nce=False)
+    train_sentences(corpus, after, rules(noise=TACO), shape, RATE, np.uint64(1))
     assert (after.inputs == before.inputs).all()
 
 
@@ -209,9 +215,9 @@ def test_words_that_never_stay_are_not_learned_from():
     before = tables()
     after = Tables(*(table.copy() for table in before))
     asked = rules(noise=TACO)._replace(keep=np.array([0, ALWAYS, ALWAYS, ALWAYS], np.uint32))
-    shape = Shape(window=2, negatives=1, longest=2, cbow=False, nce=False)
+    shape = WindowSettings(window=2, negatives=1, max_targets=2, cbow=False, nce=False)
     corpus = Corpus(np.array([NOT, THOU, NOT, AARON], np.int32), np.array([4], np.int64))
-    assert train(corpus, after, asked, shape, RATE, np.uint64(1)) == 2
+    assert train_sentences(corpus, after, asked, shape, RATE, np.uint64(1)) == 2
     assert (after.inputs[NOT] == before.inputs[NOT]).all()
     assert (after.inputs[THOU] != before.inputs[THOU]).any()
 
@@ -219,6 +225,6 @@ def test_words_that_never_stay_are_not_learned_from():
 def test_extreme_scores_stay_numbers():
     before = tables()
     before.inputs[:] *= 1e4
-    shape = Shape(window=1, negatives=1, longest=2, cbow=False, nce=False)
+    shape = WindowSettings(window=1, negatives=1, max_targets=2, cbow=False, nce=False)
     after = step([NOT, THOU], before, rules(noise=TACO), shape)
     assert all(np.isfinite(table).all() for table in after)

@@ -12,12 +12,12 @@ from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.models.configs.word2vec import CharNGrams, Word2VecConfig
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.corpus import encode_corpus
-from cloze.train.word2vec.rules import (
+from cloze.train.word2vec.lookup_tables import (
     build_alias_table,
     build_huffman_paths,
-    keep_thresholds,
-    ngram_rows,
-    noise_distribution,
+    compute_keep_thresholds,
+    compute_ngram_rows,
+    compute_noise_distribution,
 )
 from cloze.train.word2vec.vocabulary import count_words, find_phrases, join_phrases, split_text
 from helpers import raises
@@ -43,20 +43,20 @@ def corpus(tmp_path):
     ],
 )
 def test_words_of_a_line(line, words):
-    assert split_text(line, text=Word2VecVocabulary()) == words
+    assert split_text(line, config=Word2VecVocabulary()) == words
 
 
 def test_plain_lines_split_as_others_do():
     line = "It's 3,000 don't 'x' a_b C3PO's"
     assert (
-        split_text(line, text=Word2VecVocabulary())
-        == split_text(line + " é", text=Word2VecVocabulary())[:-1]
+        split_text(line, config=Word2VecVocabulary())
+        == split_text(line + " é", config=Word2VecVocabulary())[:-1]
     )
 
 
 def test_text_that_is_split_already_is_taken_as_it_is():
     text = Word2VecVocabulary(kind="spaced", lowercase=False)
-    assert split_text("New_York  U.S.", text=text) == ["New_York", "U.S."]
+    assert split_text("New_York  U.S.", config=text) == ["New_York", "U.S."]
 
 
 def test_phrases_join_from_the_left():
@@ -120,12 +120,12 @@ def test_subsampling_follows_word2vec():
     counts = np.array([900, 90, 10])
     shares = counts / 1000
     expected = np.minimum((np.sqrt(shares / 0.05) + 1) * 0.05 / shares, 1)
-    np.testing.assert_allclose(keep_thresholds(counts, 0.05) / 2**32, expected, atol=1e-9)
-    assert (keep_thresholds(counts, 0) == 2**32 - 1).all()
+    np.testing.assert_allclose(compute_keep_thresholds(counts, 0.05) / 2**32, expected, atol=1e-9)
+    assert (compute_keep_thresholds(counts, 0) == 2**32 - 1).all()
 
 
 def test_the_alias_table_draws_by_the_noise():
-    chances = noise_distribution(np.array([1000, 100, 10, 1, 1]), 0.75)
+    chances = compute_noise_distribution(np.array([1000, 100, 10, 1, 1]), 0.75)
     bars, aliases = build_alias_table(chances)
     drawn = np.zeros(5)
     for word, (bar, alias) in enumerate(zip(bars / (2**32 - 1), aliases, strict=True)):
@@ -144,7 +144,7 @@ def test_huffman_gives_frequent_words_short_paths():
 
 def test_rows_of_n_grams_lie_behind_the_words():
     grams = CharNGrams(min_n=3, max_n=3, buckets=7)
-    starts, rows = ngram_rows(["ab", "c"], grams)
+    starts, rows = compute_ngram_rows(["ab", "c"], grams)
     assert starts.tolist() == [0, 2, 3]
     assert rows.tolist() == [2 + row for row in [*grams.hash_ngrams("ab"), *grams.hash_ngrams("c")]]
 

@@ -47,15 +47,15 @@ class EncodedCorpus:
 
 def encode_corpus(
     texts: Texts,
-    text: Word2VecVocabulary,
+    config: Word2VecVocabulary,
     folder: Path,
     *,
     progress: ProgressCallback | None = None,
 ) -> EncodedCorpus:
     """Count the words and write the corpus."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = count_words(texts, text, progress)
-    if _write(texts, vocabulary, text, folder, progress) != vocabulary.counts.sum():
+    vocabulary = count_words(texts, config, progress)
+    if _write(texts, vocabulary, config, folder, progress) != vocabulary.counts.sum():
         raise InputError(
             "the text has changed while it was read", fix="use files that do not change"
         )
@@ -67,12 +67,12 @@ def encode_corpus(
 def _write(
     texts: Texts,
     vocabulary: Vocabulary,
-    text: Word2VecVocabulary,
+    config: Word2VecVocabulary,
     folder: Path,
     progress: ProgressCallback | None,
 ) -> int:
     """Write the corpus; returns the number of words."""
-    split = vocabulary.splitter(text)
+    split = vocabulary.splitter(config)
     number = {word: row for row, word in enumerate(vocabulary.words)}
     total, done, ids, ends = int(vocabulary.counts.sum()), 0, list[int](), list[int]()
     with (folder / IDS).open("wb") as words, (folder / ENDS).open("wb") as sentences:

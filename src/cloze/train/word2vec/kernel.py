@@ -1,4 +1,6 @@
-"""The inner loops of word2vec, compiled.  m inputs and n outputs of a window, d vector size.
+"""The inner loops of word2vec, compiled by numba.
+
+m inputs and n outputs of a window, d vector size.
 
 Every window is one small matrix product (Ji et al. 2016, "Parallelizing word2vec in shared and
 distributed memory"): its m inputs (skip-gram: the vectors of the context words; CBOW: one, their
@@ -41,11 +43,11 @@ class Tables(NamedTuple):
     shifts: Floats  # v; log(k q(w)) − bias of w for NCE, else zeros
 
 
-class Rules(NamedTuple):
+class LookupTables(NamedTuple):
     """Lookup tables by word; those that an objective does not use are empty."""
 
     keep: NDArray[np.uint32]  # v; a word is kept if 32 random bits are below
-    bars: NDArray[np.uint32]  # v; the alias table of the noise distribution
+    thresholds: NDArray[np.uint32]  # v; of the alias table of the noise distribution
     aliases: NDArray[np.int32]  # v
     path_starts: NDArray[np.int64]  # v + 1; the Huffman tree: nodes and labels of a word's path
     path_nodes: NDArray[np.int32]
@@ -54,12 +56,12 @@ class Rules(NamedTuple):
     gram_rows: NDArray[np.int32]
 
 
-class Shape(NamedTuple):
-    """The settings of a window."""
+class WindowSettings(NamedTuple):
+    """The settings of the windows."""
 
     window: int
     negatives: int  # 0: the Huffman tree
-    longest: int  # maximum number of outputs of a window
+    max_targets: int  # maximum number of outputs of a window
     cbow: bool
     nce: bool
 
@@ -89,27 +91,27 @@ def random_bits(state: Bits) -> np.uint64:
 
 
 @jit
-def half(state: Bits) -> np.uint64:
-    """32 random bits, from the better half of 64."""
+def random_bits32(state: Bits) -> np.uint64:
+    """32 random bits: the upper half of 64, which is of better quality."""
     return random_bits(state) >> np.uint64(32)
 
 
 @jit
-def below(state: Bits, count: int) -> int:
+def random_below(state: Bits, count: int) -> int:
     """A random integer from 0 to count − 1."""
-    return int((half(state) * np.uint64(count)) >> np.uint64(32))
+    return int((random_bits32(state) * np.uint64(count)) >> np.uint64(32))
 
 
 @jit
-def gather(into: Floats, place: int, table: Floats, row: int) -> None:
+def copy_row(into: Floats, index: int, table: Floats, row: int) -> None:
     for j in range(table.shape[1]):
-        into[place, j] = table[row, j]
+        into[index, j] = table[row, j]
 
 
 @jit
-def add(table: Floats, row: int, weight: np.float32, others: Floats, place: int) -> None:
+def add_row(table: Floats, row: int, weight: np.float32, others: Floats, index: int) -> None:
     for j in range(table.shape[1]):
-        table[row, j] += weight * others[place, j]
+        table[row, j] += weight * others[index, j]
 
 
 @jit
@@ -144,7 +146,7 @@ def score(inputs: Floats, outputs: Floats, m: int, n: int, scores: Floats) -> No
 
 @jit
 def score_one(inputs: Floats, table: Floats, targets: Ints, n: int, scores: Floats) -> None:
-    """The same for a single input, with rows of the table, three at a time."""
+    """S = I Oᵀ for a single input, whose outputs are rows of a table, three at a time."""
     for o in range(0, n, 3):
         p, q, r = targets[o], targets[o + 1], targets[o + 2]
         a = b = c = ZERO
@@ -157,8 +159,8 @@ def score_one(inputs: Floats, table: Floats, targets: Ints, n: int, scores: Floa
 
 
 @jit
-def step_one(step: Floats, scores: Floats, table: Floats, targets: Ints, n: int) -> None:
-    """G O for a single input."""
+def update_one(step: Floats, scores: Floats, table: Floats, targets: Ints, n: int) -> None:
+    """The update G O of a single input."""
     for j in range(step.shape[1]):
         step[0, j] = ZERO
     for o in range(0, n, 3):
@@ -176,53 +178,53 @@ def error(score: np.float32, label: np.float32, lr: np.float32) -> np.float32:
 
 
 @jit
-def compose(
-    into: Floats, place: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
+def average_rows(
+    into: Floats, index: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
 ) -> None:
-    """An input: the mean of the rows of its words and of their n-grams."""
+    """Compute an input: the mean of the rows of its words and of their n-grams."""
     count = 0
-    for at in range(span[place, 0], span[place, 1]):
-        if at == span[place, 2]:
+    for at in range(span[index, 0], span[index, 1]):
+        if at == span[index, 2]:
             continue
         word = kept[at]
         if count:
-            add(into, place, ONE, table, word)
+            add_row(into, index, ONE, table, word)
         else:
-            gather(into, place, table, word)
+            copy_row(into, index, table, word)
         count += 1
         if len(grams):
             for g in range(starts[word], starts[word + 1]):
-                add(into, place, ONE, table, grams[g])
+                add_row(into, index, ONE, table, grams[g])
             count += starts[word + 1] - starts[word]
     if count > 1:
-        share = ONE / np.float32(count)
+        scale = ONE / np.float32(count)
         for j in range(into.shape[1]):
-            into[place, j] *= share
+            into[index, j] *= scale
 
 
 @jit
-def spread(
-    steps: Floats, place: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
+def update_rows(
+    steps: Floats, index: int, table: Floats, kept: Ints, span: Spans, starts: Spans, grams: Ints
 ) -> None:
     """Add the update of an input to every row that it consists of."""
-    for at in range(span[place, 0], span[place, 1]):
-        if at == span[place, 2]:
+    for at in range(span[index, 0], span[index, 1]):
+        if at == span[index, 2]:
             continue
         word = kept[at]
-        add(table, word, ONE, steps, place)
+        add_row(table, word, ONE, steps, index)
         if len(grams):
             for g in range(starts[word], starts[word + 1]):
-                add(table, grams[g], ONE, steps, place)
+                add_row(table, grams[g], ONE, steps, index)
 
 
 @jit
-def negatives_of(
-    state: Bits, bars: NDArray[np.uint32], aliases: Ints, targets: Ints, first: int, last: int
+def draw_negatives(
+    state: Bits, thresholds: NDArray[np.uint32], aliases: Ints, targets: Ints, first: int, last: int
 ) -> None:
     """Draw negatives from the noise distribution by Walker's alias table."""
     for o in range(first, last):
-        word = below(state, len(bars))
-        targets[o] = word if half(state) < bars[word] else aliases[word]
+        word = random_below(state, len(thresholds))
+        targets[o] = word if random_bits32(state) < thresholds[word] else aliases[word]
 
 
 @jit
@@ -232,36 +234,43 @@ def subsample(
     """Drop frequent words at random (Mikolov et al. 2013, §2.3, by word2vec.c's formula)."""
     length = 0
     for at in range(start, end):
-        if half(state) < keep[ids[at]]:
+        if random_bits32(state) < keep[ids[at]]:
             kept[length] = ids[at]
             length += 1
     return length
 
 
 @jit
-def train(
-    corpus: Corpus, tables: Tables, rules: Rules, shape: Shape, lr: np.float32, seed: np.uint64
+def train_sentences(
+    corpus: Corpus,
+    tables: Tables,
+    lookup: LookupTables,
+    settings: WindowSettings,
+    lr: np.float32,
+    seed: np.uint64,
 ) -> int:
     """Train on sentences, and return the number of words that were not dropped."""
     # unpacked once: unpacking in the loop would update reference counts each time
     table, outs, shifts = tables.inputs, tables.outputs, tables.shifts
-    bars, aliases, starts, grams = rules.bars, rules.aliases, rules.gram_starts, rules.gram_rows
-    path_starts, path_nodes, path_labels = rules.path_starts, rules.path_nodes, rules.path_labels
-    ids, ends, keep = corpus.ids, corpus.ends, rules.keep
-    window, negatives, cbow, nce = shape.window, shape.negatives, shape.cbow, shape.nce
-    width, most, deepest = table.shape[1], 2 * window + 3, shape.longest + 3
-    direct = not cbow and len(grams) == 0
+    thresholds, aliases = lookup.thresholds, lookup.aliases
+    starts, grams = lookup.gram_starts, lookup.gram_rows
+    path_starts, path_nodes, path_labels = lookup.path_starts, lookup.path_nodes, lookup.path_labels
+    ids, ends, keep = corpus.ids, corpus.ends, lookup.keep
+    window, negatives, cbow, nce = settings.window, settings.negatives, settings.cbow, settings.nce
+    width, max_inputs, max_outputs = table.shape[1], 2 * window + 3, settings.max_targets + 3
+    has_plain_inputs = not cbow and len(grams) == 0
 
     state = np.array([seed], np.uint64)
     kept = np.zeros(len(ids), np.int32)
-    span = np.zeros((most, 3), np.int64)  # words of an input: first, last, and the excluded one
-    inputs = np.zeros((most, width), np.float32)  # m d
-    steps = np.zeros((most, width), np.float32)  # m d
-    outputs = np.zeros((deepest, width), np.float32)  # n d
-    scores = np.zeros((most, deepest), np.float32)  # m n
-    turned = np.zeros((1, most), np.float32)
-    targets = np.zeros(deepest, np.int32)
-    labels = np.zeros(deepest, np.float32)
+    # words of an input: first, last, and the excluded one
+    span = np.zeros((max_inputs, 3), np.int64)
+    inputs = np.zeros((max_inputs, width), np.float32)  # m d
+    steps = np.zeros((max_inputs, width), np.float32)  # m d
+    outputs = np.zeros((max_outputs, width), np.float32)  # n d
+    scores = np.zeros((max_inputs, max_outputs), np.float32)  # m n
+    transposed = np.zeros((1, max_inputs), np.float32)
+    targets = np.zeros(max_outputs, np.int32)
+    labels = np.zeros(max_outputs, np.float32)
     trained, start = 0, 0
 
     for end in ends:
@@ -270,8 +279,8 @@ def train(
         start = end
         for at in range(length):
             word = kept[at]
-            reach = window - below(state, window)
-            low, high = max(at - reach, 0), min(at + reach + 1, length)
+            radius = window - random_below(state, window)
+            low, high = max(at - radius, 0), min(at + radius + 1, length)
             if high - low == 1:
                 continue
             # Inputs: each word of the context, or their mean.
@@ -285,13 +294,13 @@ def train(
                         span[m, 0], span[m, 1], span[m, 2] = other, other + 1, -1
                         m += 1
             for i in range(m):
-                compose(inputs, i, table, kept, span, starts, grams)
+                average_rows(inputs, i, table, kept, span, starts, grams)
 
             # Outputs: the word and negatives, or its path in the tree.
             if negatives:
                 n = negatives + 1
                 targets[0], labels[0] = word, ONE
-                negatives_of(state, bars, aliases, targets, 1, n)
+                draw_negatives(state, thresholds, aliases, targets, 1, n)
             else:
                 first = path_starts[word]
                 n = path_starts[word + 1] - first
@@ -302,7 +311,7 @@ def train(
                 score_one(inputs, outs, targets, n, scores)
             else:
                 for o in range(n):
-                    gather(outputs, o, outs, targets[o])
+                    copy_row(outputs, o, outs, targets[o])
                 score(inputs, outputs, m, n, scores)
             for i in range(m):
                 for o in range(n):
@@ -314,25 +323,25 @@ def train(
                     scores[i, o] = ZERO
 
             if m == 1:
-                step_one(steps, scores, outs, targets, n)
-                spread(steps, 0, table, kept, span, starts, grams)
+                update_one(steps, scores, outs, targets, n)
+                update_rows(steps, 0, table, kept, span, starts, grams)
                 for o in range(n):
-                    add(outs, targets[o], scores[0, o], inputs, 0)
+                    add_row(outs, targets[o], scores[0, o], inputs, 0)
             else:
                 for i in range(m):
-                    if direct:
+                    if has_plain_inputs:
                         add_weighted(table, kept[span[i, 0]], scores, i, outputs, n)
                         continue
                     for j in range(width):
                         steps[i, j] = ZERO
                     add_weighted(steps, i, scores, i, outputs, n)
-                    spread(steps, i, table, kept, span, starts, grams)
+                    update_rows(steps, i, table, kept, span, starts, grams)
                 for o in range(n):
                     for i in range(m):
-                        turned[0, i] = scores[i, o]
+                        transposed[0, i] = scores[i, o]
                     for i in range(m, m + 2):
-                        turned[0, i] = ZERO
-                    add_weighted(outs, targets[o], turned, 0, inputs, m)
+                        transposed[0, i] = ZERO
+                    add_weighted(outs, targets[o], transposed, 0, inputs, m)
             if nce:
                 for o in range(n):
                     for i in range(m):

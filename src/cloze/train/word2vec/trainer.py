@@ -14,16 +14,16 @@ from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.progress import ProgressCallback
 from cloze.train.config import Word2VecRun
 from cloze.train.word2vec.corpus import EncodedCorpus
-from cloze.train.word2vec.rules import (
+from cloze.train.word2vec.lookup_tables import (
     build_alias_table,
     build_huffman_paths,
-    keep_thresholds,
-    ngram_rows,
-    noise_distribution,
+    compute_keep_thresholds,
+    compute_ngram_rows,
+    compute_noise_distribution,
 )
 
 if TYPE_CHECKING:
-    from cloze.train.word2vec.kernel import Rules, Shape, Tables
+    from cloze.train.word2vec.kernel import LookupTables, Tables, WindowSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class TrainedVectors:
 
     vectors: NDArray[np.float32]  # v d
     gram_vectors: NDArray[np.float32] | None  # buckets d
-    trained: int  # words trained on, without those dropped by `sample`
+    trained: int  # words trained on, without those that subsampling dropped
 
 
 def train_vectors(
@@ -41,7 +41,7 @@ def train_vectors(
     config: Word2VecConfig,
     progress: ProgressCallback | None = None,
 ) -> TrainedVectors:
-    """Every epoch goes over the corpus in its order, in chunks that free threads take.
+    """Train on the corpus in its order, in chunks that are assigned to idle threads.
 
     The learning rate decreases with the words read. Random numbers are keyed by (seed, epoch,
     chunk), so one thread is deterministic; several threads may overwrite each other's updates.
@@ -62,7 +62,7 @@ def train_vectors(
     table = run.tables.inputs
     if not np.isfinite(table).all():
         raise InputError("training diverged: the vectors are not finite", fix="use a lower --lr")
-    vectors = _compose_vectors(table, run.rules) if config.char_ngrams else table
+    vectors = _compose_vectors(table, run.lookup) if config.char_ngrams else table
     return TrainedVectors(
         vectors=vectors,
         gram_vectors=table[rows:] if config.char_ngrams else None,
@@ -89,7 +89,7 @@ class _Run:
         progress: ProgressCallback | None,
     ) -> None:
         self.corpus, self.settings, self.progress = corpus, settings, progress
-        self.rules, self.shape = build_rules(corpus, settings, config)
+        self.lookup, self.window = build_lookup_tables(corpus, settings, config)
         self.tables = init_tables(corpus, settings, config)
         self.trained = 0
         self.failure: BaseException | None = None
@@ -134,11 +134,11 @@ class _Run:
         (seed,) = np.random.SeedSequence([settings.seed, epoch, number]).generate_state(
             1, np.uint64
         )
-        trained = kernel.train(
+        trained = kernel.train_sentences(
             kernel.Corpus(ids, ends),
             self.tables,
-            self.rules,
-            self.shape,
+            self.lookup,
+            self.window,
             np.float32(lr),
             seed | np.uint64(1),  # zero is a fixed point of the generator
         )
@@ -147,37 +147,39 @@ class _Run:
         return True
 
 
-def build_rules(
+def build_lookup_tables(
     corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecConfig
-) -> "tuple[Rules, Shape]":
-    """What the kernel looks up, by the settings."""
+) -> "tuple[LookupTables, WindowSettings]":
+    """The lookup tables of the kernel, and the settings of its windows."""
     require_numba()
-    from cloze.train.word2vec.kernel import Rules, Shape
+    from cloze.train.word2vec.kernel import LookupTables, WindowSettings
 
     counts, words = corpus.vocabulary.counts, corpus.vocabulary.words
     none = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)
     tree = settings.objective == "hierarchical"
     paths = build_huffman_paths(counts) if tree else none
-    bars = none[1].astype(np.uint32), none[1]
+    alias_table = none[1].astype(np.uint32), none[1]
     if not tree:
-        bars = build_alias_table(noise_distribution(counts, settings.negative_exponent))
+        alias_table = build_alias_table(
+            compute_noise_distribution(counts, settings.negative_exponent)
+        )
     starts, nodes, labels = paths
-    rules = Rules(
-        keep_thresholds(counts, settings.subsampling_threshold),
-        *bars,
+    lookup = LookupTables(
+        compute_keep_thresholds(counts, settings.subsampling_threshold),
+        *alias_table,
         starts,
         nodes,
         labels,
-        *ngram_rows(words, config.char_ngrams),
+        *compute_ngram_rows(words, config.char_ngrams),
     )
-    shape = Shape(
+    window = WindowSettings(
         window=settings.window,
         negatives=0 if tree else settings.num_negatives,
-        longest=int(np.diff(paths[0]).max()) if tree else settings.num_negatives + 1,
+        max_targets=int(np.diff(paths[0]).max()) if tree else settings.num_negatives + 1,
         cbow=settings.kind == "cbow",
         nce=settings.objective == "nce",
     )
-    return rules, shape
+    return lookup, window
 
 
 def init_tables(corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecConfig) -> "Tables":
@@ -196,14 +198,16 @@ def init_tables(corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecCo
     inputs /= config.hidden_size
     shifts = np.zeros(len(counts), np.float32)
     if settings.objective == "nce":
-        expected = settings.num_negatives * noise_distribution(counts, settings.negative_exponent)
+        expected = settings.num_negatives * compute_noise_distribution(
+            counts, settings.negative_exponent
+        )
         shifts += np.log(expected) - np.log(counts / counts.sum())
     return Tables(inputs, np.zeros((len(counts), config.hidden_size), np.float32), shifts)
 
 
-def _compose_vectors(table: NDArray[np.float32], rules: "Rules") -> NDArray[np.float32]:
+def _compose_vectors(table: NDArray[np.float32], lookup: "LookupTables") -> NDArray[np.float32]:
     """The vector of each word: the mean of its own row and those of its n-grams."""
-    starts, rows = rules.gram_starts, rules.gram_rows
+    starts, rows = lookup.gram_starts, lookup.gram_rows
     return np.stack(
         [
             (table[word] + table[rows[first:last]].sum(0)) / (1 + last - first)

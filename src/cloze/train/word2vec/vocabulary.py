@@ -37,18 +37,18 @@ class Vocabulary:
     counts: NDArray[np.int64]
     phrases: Sequence[frozenset[str]] = ()  # pairs that each pass joins, such as "new york"
 
-    def splitter(self, text: Word2VecVocabulary) -> Split:
+    def splitter(self, config: Word2VecVocabulary) -> Split:
         """A function that splits text into words and phrases."""
-        return partial(split_text, text=text, phrases=self.phrases)
+        return partial(split_text, config=config, phrases=self.phrases)
 
 
 def split_text(
-    line: str, *, text: Word2VecVocabulary, phrases: Sequence[frozenset[str]] = ()
+    line: str, *, config: Word2VecVocabulary, phrases: Sequence[frozenset[str]] = ()
 ) -> list[str]:
     """The words of a line; the words of a phrase are joined by `_`."""
-    if text.lowercase:
+    if config.lowercase:
         line = line.lower()
-    if text.kind == "spaced":
+    if config.kind == "spaced":
         words = line.split()
     else:
         words = (_PLAIN if line.isascii() else _WORD).findall(line)
@@ -72,30 +72,30 @@ def join_phrases(words: list[str], pairs: frozenset[str]) -> list[str]:
 
 
 def count_words(
-    texts: Texts, text: Word2VecVocabulary, progress: ProgressCallback | None = None
+    texts: Texts, config: Word2VecVocabulary, progress: ProgressCallback | None = None
 ) -> Vocabulary:
     """Count words in one pass over the texts, after one pass for each round of phrases."""
     phrases: list[frozenset[str]] = []
-    for _ in range(text.phrases):
-        split = partial(split_text, text=text, phrases=tuple(phrases))
+    for _ in range(config.phrases):
+        split = partial(split_text, config=config, phrases=tuple(phrases))
         both = count_chunks(texts(), partial(_with_pairs, split), max_words=MAX_COUNTED)
-        phrases.append(find_phrases(both, text))
-    split = partial(split_text, text=text, phrases=tuple(phrases))
+        phrases.append(find_phrases(both, config))
+    split = partial(split_text, config=config, phrases=tuple(phrases))
     counts = count_chunks(texts(), split, max_words=MAX_COUNTED, progress=progress)
     frequent = sorted(
-        ((word, times) for word, times in counts.items() if times >= text.min_count),
+        ((word, times) for word, times in counts.items() if times >= config.min_count),
         key=lambda entry: (-entry[1], entry[0]),
-    )[: text.size]
+    )[: config.size]
     if len(frequent) < 2:  # noqa: PLR2004
         raise InputError(
-            f"only {len(frequent)} words occur at least {text.min_count} times (min_count)",
+            f"only {len(frequent)} words occur at least {config.min_count} times (min_count)",
             fix="give more text, or lower min_count",
         )
     words, times = zip(*frequent, strict=True)
     return Vocabulary(words=words, counts=np.array(times, np.int64), phrases=tuple(phrases))
 
 
-def find_phrases(counts: Counter[str], text: Word2VecVocabulary) -> frozenset[str]:
+def find_phrases(counts: Counter[str], config: Word2VecVocabulary) -> frozenset[str]:
     """Pairs that occur together far more often than expected by chance.
 
     Mikolov et al. 2013, §4: (count(ab) − δ) / (count(a) · count(b)), δ = min_count, which
@@ -104,11 +104,11 @@ def find_phrases(counts: Counter[str], text: Word2VecVocabulary) -> frozenset[st
     total = sum(times for word, times in counts.items() if " " not in word)
     found = set()
     for pair, times in counts.items():
-        if " " in pair and times >= text.min_count:
+        if " " in pair and times >= config.min_count:
             a, b = pair.split(" ")
-            rare = counts[a] < text.min_count or counts[b] < text.min_count
-            above = (times - text.min_count) * total / max(counts[a] * counts[b], 1)
-            if not rare and above > text.phrase_threshold:
+            rare = counts[a] < config.min_count or counts[b] < config.min_count
+            above = (times - config.min_count) * total / max(counts[a] * counts[b], 1)
+            if not rare and above > config.phrase_threshold:
                 found.add(pair)
     return frozenset(found)
 
