@@ -89,9 +89,9 @@ def start_run(
         separate_from: what the run reads and must not overwrite, by what it is ("model").
     """
     folder = check_output_path(out, force)
-    for what, place in (separate_from or {}).items():
-        if place is not None:
-            check_separate(folder, place, what=what)
+    for what, path in (separate_from or {}).items():
+        if path is not None:
+            check_separate(folder, path, what=what)
     with lock_folder(folder):
         yield folder
 
@@ -114,7 +114,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Keep other processes from training in a folder, which is created if necessary.
 
     The kernel releases the lock when the process ends, however it ends. Where locks are not
-    supported (Windows, some network file systems) nobody is kept out. A folder that was created
+    supported (Windows, some network file systems) nothing is locked. A folder that was created
     here and stays empty is removed again.
     """
     folder = Path(os.path.realpath(folder))  # the target of a link may not exist yet
@@ -181,21 +181,21 @@ def clear_run(folder: Path, *, keep: Collection[str] = ()) -> None:
 
 
 def clear_model(folder: Path) -> None:
-    """Remove the files of a model, so that nobody opens what is left of it."""
+    """Remove the files of a model, so that an incomplete model is never opened."""
     shutil.rmtree(folder / PENDING_MODEL, ignore_errors=True)
     _remove_files(folder, _MODEL)
 
 
-def check_separate(folder: Path, place: PathLike, *, what: str = "model") -> None:
-    """Refuse to read what would be removed when the run's folder is cleared."""
-    named, own = expand_user(place), folder.resolve()
+def check_separate(folder: Path, path: PathLike, *, what: str = "model") -> None:
+    """Raise an error if a model or vocabulary would be removed when the run's folder is cleared."""
+    named, own = expand_user(path), folder.resolve()
     if not named.exists():  # such as the name of a model on the hub
         return
     inside = (named.parent if named.is_file() else named).resolve()
     cleared = [own / VOCABULARY, own / TOKENIZER, *_trial_folders(own)]
     if inside == own or any(inside.is_relative_to(one) for one in cleared):
         raise InputError(
-            f"--out {folder} would overwrite the {what} {place} that the run starts from",
+            f"--out {folder} would overwrite the {what} {path} that the run starts from",
             fix="choose another --out",
         )
 

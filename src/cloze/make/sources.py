@@ -39,7 +39,7 @@ def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given
 
 
 def iter_texts(rows: Iterable[Row], progress: ProgressCallback | None) -> Iterator[str]:
-    """The texts of rows; `progress` is told how much has been read."""
+    """The texts of rows; `progress` is called with the number of megabytes read."""
     size = 0
     for number, row in enumerate(rows, 1):
         size += len(row.text) if row.text.isascii() else len(row.text.encode())

@@ -33,9 +33,19 @@ class OptimizerConfig(Config):
     lr: Annotated[float, Range(0, 1000), Help("Peak learning rate"), Flag("--lr", metavar="LR")] = (
         1e-4
     )
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    eps: Annotated[float, Range(0, 1)] = 1e-6
-    weight_decay: Annotated[float, Range(0, 1000)] = 0.01
+    betas: Annotated[tuple[Beta, Beta], Help("Decay rates of AdamW's two moment estimates")] = (
+        0.9,
+        0.999,
+    )
+    eps: Annotated[
+        float, Range(0, 1), Help("Term in AdamW's denominator, against division by 0")
+    ] = 1e-6
+    weight_decay: Annotated[
+        float,
+        Range(0, 1000),
+        Help("Weight decay of matrices and embeddings"),
+        Flag("--weight-decay", "X"),
+    ] = 0.01
     adamw_lr: Annotated[
         float, Range(0, 1000), Help("Muon: peak learning rate of AdamW, for all other weights")
     ] = 1e-3
@@ -57,9 +67,14 @@ class LoopConfig(Config):
         Help("Data type of the forward pass: float32, or bfloat16 in mixed precision"),
         Flag("--dtype", metavar="NAME"),
     ] = "float32"
-    clip_norm: Annotated[float, Range(0, math.inf), Help("Maximum gradient norm (inf: none)")] = 1.0
+    clip_norm: Annotated[
+        float,
+        Range(0, math.inf),
+        Help("Maximum gradient norm; larger gradients are scaled down (inf: no clipping)"),
+    ] = 1.0
     guard: Annotated[
-        GuardAction, Help("What to do about a step whose loss or gradient is not finite")
+        GuardAction,
+        Help("After a step whose loss or gradient is not finite: stop the run, or skip the step"),
     ] = "stop"
 
     def __post_init__(self) -> None:

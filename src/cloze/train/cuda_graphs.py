@@ -58,7 +58,7 @@ class CUDAGraphCache:
         assert isinstance(batch, ArrayBatch)
         arrays = batch.arrays()
         tensors = {name: copy_to_device(array, state.device) for name, array in arrays.items()}
-        key = _key(state, batch, tensors)
+        key = _graph_key(state, batch, tensors)
         if key not in self._seen:  # the first time warms up what must not happen while capturing
             self._seen.add(key)
             return None
@@ -84,17 +84,17 @@ class CUDAGraphCache:
         return replace(captured.output, names=names_with_targets(captured.output.names, counts))
 
     def _capture(
-        self, state: TrainState, placed: DeviceBatch, counts: Mapping[str, float]
+        self, state: TrainState, device_batch: DeviceBatch, counts: Mapping[str, float]
     ) -> _CapturedStep:
         """Record the kernels of a step without running them."""
-        inputs = {name: tensor.clone() for name, tensor in placed.tensors.items()}
+        inputs = {name: tensor.clone() for name, tensor in device_batch.tensors.items()}
         divisors = {name: torch.ones((), device=state.device) for name in counts}
         state.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             buffers = state.copy_buffers()
             with autocast(state.config.dtype, state.device):
-                sums = state.learner(DeviceBatch(placed.batch, inputs), None)
+                sums = state.learner(DeviceBatch(device_batch.batch, inputs), None)
             terms = {
                 n: total / divisors[get_count_name(n)].clamp(min=1) for n, total in sums.items()
             }
@@ -121,7 +121,7 @@ def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:
     )
 
 
-def _key(state: TrainState, batch: Batch, tensors: Mapping[str, Tensor]) -> Key:
+def _graph_key(state: TrainState, batch: Batch, tensors: Mapping[str, Tensor]) -> Key:
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items())
     # layers may be unfrozen during a run
     trained = tuple(weight.requires_grad for weight in state.model.parameters())

@@ -92,12 +92,12 @@ def distributed_context(device: str | None = None) -> Iterator[DistributedContex
     if world == 1:
         yield DistributedContext(device=resolve_device(device))
         return
-    place = resolve_device(device_of_rank(device))
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+    own_device = resolve_device(device_of_rank(device))
+    if own_device.type == "cuda":
+        torch.cuda.set_device(own_device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if own_device.type == "cuda" else "gloo")
     try:
-        yield DistributedContext(rank=dist.get_rank(), world_size=world, device=place)
+        yield DistributedContext(rank=dist.get_rank(), world_size=world, device=own_device)
     finally:
         dist.destroy_process_group()
 

@@ -27,15 +27,15 @@ def split_batches(state: TrainState, group: Sequence[B]) -> list[B]:
     """The micro-batches of a step, none larger than fits into memory."""
     # with FSDP all processes must run the same number of micro-batches
     limit = state.max_micro_tokens if _can_repeat(state) else None
-    return [piece for batch in group for piece in split_batch(batch, limit)]
+    return [part for batch in group for part in split_batch(batch, limit)]
 
 
 def compute_gradients(
-    state: TrainState, micro: Sequence[B], counts: Counts, biggest: int
+    state: TrainState, micro: Sequence[B], counts: Counts, max_tokens: int
 ) -> dict[str, Tensor]:
     """Compute the gradient of the mean losses, and return this process's part of each mean.
 
-    `counts`, and `biggest`, the tokens of the largest micro-batch, are those of all processes.
+    `counts`, and `max_tokens`, the tokens of the largest micro-batch, are those of all processes.
 
     When memory runs out, the gradients of this step are discarded and it is repeated with
     micro-batches of half the size, now and from then on. Processes can only repeat a step together,
@@ -44,8 +44,8 @@ def compute_gradients(
     FSDP, the run must be resumed.
     """
     parallel = state.distributed.world_size > 1
-    if parallel and not (_can_repeat(state) and biggest > state.largest_fitting):
-        parts = _attempt(state, micro, counts, join=True)
+    if parallel and not (_can_repeat(state) and max_tokens > state.largest_fitting):
+        parts = _try_gradients(state, micro, counts, average=True)
         if parts is None:
             raise TrainingError(
                 f"out of memory in step {state.progress.step + 1} of a parallel run, where "
@@ -54,15 +54,17 @@ def compute_gradients(
             )
         return parts
     while True:
-        parts = _attempt(state, micro, counts, join=False)
-        failed, divisible = state.distributed.max_over_processes([parts is None, _divisible(micro)])
+        parts = _try_gradients(state, micro, counts, average=False)
+        failed, max_divisible = state.distributed.max_over_processes(
+            [parts is None, _largest_divisible(micro)]
+        )
         if parts is not None and not failed:
             break
-        biggest = _halve(state, int(divisible))
+        max_tokens = _halve_micro_batches(state, int(max_divisible))
         micro = split_batches(state, micro)
     if parallel:
         average_gradients(state.learner, state.distributed)
-    state.largest_fitting = max(state.largest_fitting, biggest)
+    state.largest_fitting = max(state.largest_fitting, max_tokens)
     return parts
 
 
@@ -70,30 +72,31 @@ def _can_repeat(state: TrainState) -> bool:
     return state.distributed.world_size == 1 or isinstance(state.learner, DistributedDataParallel)
 
 
-def _attempt(
-    state: TrainState, micro: Sequence[B], counts: Counts, *, join: bool
+def _try_gradients(
+    state: TrainState, micro: Sequence[B], counts: Counts, *, average: bool
 ) -> dict[str, Tensor] | None:
     """Forward and backward of all micro-batches; None if memory runs out."""
     try:
-        return _accumulate(state, micro, counts, join=join)
+        return _accumulate_gradients(state, micro, counts, average=average)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         return None  # frees the tensors that the traceback of the error refers to
 
 
-def _accumulate(
-    state: TrainState, micro: Sequence[B], counts: Counts, *, join: bool
+def _accumulate_gradients(
+    state: TrainState, micro: Sequence[B], counts: Counts, *, average: bool
 ) -> dict[str, Tensor]:
     learner, config, device = state.learner, state.config, state.device
     parts: dict[str, Tensor] = {}
     for index, batch in enumerate(micro):
-        joined = nullcontext() if join and index == len(micro) - 1 else without_averaging(learner)
+        is_averaged = average and index == len(micro) - 1
+        averaging = nullcontext() if is_averaged else without_averaging(learner)
         with (
             seed_rng(
                 device, config.seed, state.progress.step, state.distributed.rank, index
             ) as rng,
-            joined,
+            averaging,
         ):
             with autocast(config.dtype, device):
                 sums = learner(batch, rng)
@@ -110,22 +113,22 @@ def _accumulate(
     return parts
 
 
-def _divisible(micro: Sequence[B]) -> int:
+def _largest_divisible(micro: Sequence[B]) -> int:
     """Tokens of the largest micro-batch that can still be split."""
     return max((batch.size for batch in micro if len(batch.lengths) > 1), default=0)
 
 
-def _halve(state: TrainState, divisible: int) -> int:
+def _halve_micro_batches(state: TrainState, max_divisible: int) -> int:
     """Free memory after a failure, and return the size to try next."""
     state.optimizer.zero_grad(set_to_none=True)
     if state.device.type == "cuda":
         torch.cuda.empty_cache()
-    if not divisible:
+    if not max_divisible:
         raise TrainingError(
             f"out of memory in step {state.progress.step + 1} with a single sequence at a time",
             fix="use shorter sequences, gradient checkpointing, bf16, FSDP or a smaller model",
         )
-    state.max_micro_tokens = divisible // 2
+    state.max_micro_tokens = max_divisible // 2
     warnings.warn(
         f"out of memory: micro-batches of at most {state.max_micro_tokens:,} tokens from here on",
         SmallerBatchWarning,

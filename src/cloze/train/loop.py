@@ -63,7 +63,7 @@ def training_steps(
         output = graphs.run_step(state, micro, agreed.counts)
         if output is None:
             buffers = state.copy_buffers()
-            parts = compute_gradients(state, micro, agreed.counts, agreed.biggest)
+            parts = compute_gradients(state, micro, agreed.counts, agreed.max_tokens)
             output = apply_gradients(state, parts, buffers)
         # several processes use the time that they agreed on
         seconds = agreed.seconds if state.distributed.world_size > 1 else time.monotonic() - start
@@ -118,7 +118,7 @@ class _Agreed:
     seconds: float
     stop: bool
     tokens: int
-    biggest: int
+    max_tokens: int
     counts: Counts
 
 
@@ -133,9 +133,9 @@ def _agree(state: TrainState, micro: Sequence[B], seconds: float, stop: bool) ->
             fix="raise the masking probability or the batch size",
         )
     clock = seconds if state.distributed.is_first else 0.0  # all use the clock of the first process
-    now, ends, biggest = state.distributed.max_over_processes([clock, stop, max(sizes)])
+    now, ends, max_tokens = state.distributed.max_over_processes([clock, stop, max(sizes)])
     return _Agreed(
-        now, bool(ends), int(tokens), int(biggest), dict(zip(names, counts, strict=True))
+        now, bool(ends), int(tokens), int(max_tokens), dict(zip(names, counts, strict=True))
     )
 
 

@@ -45,4 +45,4 @@ def split_batch(batch: B, limit: int | None) -> list[B]:
     """
     if limit is None or batch.size <= limit or len(batch.lengths) == 1:
         return [batch]
-    return [piece for half in batch.split(2) for piece in split_batch(half, limit)]
+    return [part for half in batch.split(2) for part in split_batch(half, limit)]

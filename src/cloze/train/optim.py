@@ -1,4 +1,4 @@
-"""Optimizers, by name."""
+"""Build optimizers: AdamW, and Muon for the matrices of the blocks."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -23,32 +23,32 @@ def build_optimizer(
     `factor` scales the learning rate of a parameter by its name, for layer-wise decay. Every group
     keeps its peak learning rate under "peak", for the schedule to scale.
     """
-    made = OPTIMIZERS[config.name](model, config, factor)
-    for group in made.param_groups:
+    optimizer = OPTIMIZERS[config.name](model, config, factor)
+    for group in optimizer.param_groups:
         group["peak"] = group["lr"]
         weight = group["params"][0]
         if weight.device.type == "cuda":  # a tensor, so that a CUDA graph reads its current value
             group["lr"] = torch.tensor(group["lr"], device=weight.device)
             group["capturable"] = True
-    return made
+    return optimizer
 
 
-def set_lr(made: Optimizer, factor: float) -> float:
+def set_lr(optimizer: Optimizer, factor: float) -> float:
     """Scale every group's peak learning rate, and return the learning rate of the first group."""
-    for group in made.param_groups:
+    for group in optimizer.param_groups:
         lr = group["peak"] * factor
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
-    return float(made.param_groups[0]["peak"] * factor)
+    return float(optimizer.param_groups[0]["peak"] * factor)
 
 
 def build_adamw(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
     """Weight decay on matrices and embeddings, none on norms and biases, as in the original."""
     # original: no bias correction of the moments; here it is on: warm-up hides the difference
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    groups = _by_decay(weights, config.lr, config.weight_decay, factor)
+    groups = _group_by_decay(weights, config.lr, config.weight_decay, factor)
     return AdamW(groups, **_adam_options(weights.values(), config))
 
 
@@ -83,14 +83,14 @@ def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Opt
         }
         for (scale, parts), some in highest_first
     ]
-    groups += _by_decay(rest, config.adamw_lr, config.weight_decay, factor)
+    groups += _group_by_decay(rest, config.adamw_lr, config.weight_decay, factor)
     return Muon(groups, adam=_adam_options(rest.values(), config))
 
 
-def _by_decay(
+def _group_by_decay(
     weights: Mapping[str, nn.Parameter],
-    rate: float,
-    decay: float,
+    lr: float,
+    weight_decay: float,
     factor: Factor,
 ) -> list[dict[str, Any]]:
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
@@ -98,7 +98,7 @@ def _by_decay(
         groups.setdefault((factor(name), weight.ndim > 1), []).append(weight)
     ordered = sorted(groups.items(), key=lambda one: (-one[0][0], not one[0][1]))
     return [
-        {"params": some, "lr": rate * scale, "weight_decay": decay if is_matrix else 0.0}
+        {"params": some, "lr": lr * scale, "weight_decay": weight_decay if is_matrix else 0.0}
         for (scale, is_matrix), some in ordered
     ]
 

@@ -90,9 +90,9 @@ def test_a_proven_size_that_fails_in_a_parallel_step_says_what_to_do(monkeypatch
 
     state = new_state()
     state.distributed = DistributedContext(rank=0, world_size=2)
-    monkeypatch.setattr(room, "_accumulate", _burst)
+    monkeypatch.setattr(room, "_accumulate_gradients", _burst)
     with raises(TrainingError, "out of memory", "step 1"):
-        room.compute_gradients(state, [], {}, biggest=10)
+        room.compute_gradients(state, [], {}, max_tokens=10)
 
 
 def _burst(*_, **__):

@@ -78,7 +78,7 @@ def finetune_encoder(
     with start_run(out, force=force, separate_from=separate) as folder:
         base = _open_base(model, made)
         labelled = read_labelled_data(made, train, dev)
-        if made.run.several and not labelled.dev:
+        if made.run.has_trials and not labelled.dev:
             raise InputError(
                 "there are no dev data to choose the best trial by",
                 fix="give dev data (--dev), or hold some out (data.hold_out)",
@@ -122,7 +122,7 @@ def _train(
         result: RunResult = resolve(job)(base, data, out, plan, callbacks)
         return result
 
-    if recipe.run.several:
+    if recipe.run.has_trials:
         result, trials = run_trials(train, folder, recipe)
         return _describe(result, folder, recipe, data, trials, len(plan_trials(recipe)))
     trials = read_trials(folder)

@@ -84,12 +84,12 @@ def _fit_linear(
         weights=class_weights(data, recipe, model.device),
         smoothing=recipe.loss.label_smoothing,
     )
-    judged = None if dev is None else dev.evaluate(model)
+    scored = None if dev is None else dev.evaluate(model)
     model.save_into(out)
     return RunResult(
         folder=out,
-        score=None if judged is None else data.score(judged),
-        scores={} if judged is None else judged.scores,
+        score=None if scored is None else data.score(scored),
+        scores={} if scored is None else scored.scores,
         best_step=1,
         steps=1,
     )
@@ -288,8 +288,8 @@ def _fit_tagger(
     def evaluate() -> dict[str, float]:
         assert dev is not None
         with eval_mode(reader):
-            judged = dev.evaluate(model)
-        return {**judged.scores, "score": data.score(judged)}
+            scored = dev.evaluate(model)
+        return {**scored.scores, "score": data.score(scored)}
 
     objective = tagging_objective(
         class_weights(data, recipe, model.device), recipe.loss.label_smoothing

@@ -75,7 +75,7 @@ def finetune_model(
             steps, model.module, recipe.transfer, per_epoch=order.per_epoch, after=start.step
         ),
     )
-    # a run that was asked to stop ends at once; when it is resumed, the threshold is chosen
+    # a run that a signal stopped ends at once; the threshold is chosen when it is resumed
     if result.score is not None and data.task.allow_no_answer and not result.stopped:
         result = _set_threshold(result, data, out, recipe)
     write_outputs(out, data, truncated)
@@ -136,8 +136,8 @@ def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[Encoded
 
 
 def _evaluate(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
-    judged = score_predictions(model, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
-    return {**judged.scores, "score": data.score(judged)}
+    scored = score_predictions(model, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
+    return {**scored.scores, "score": data.score(scored)}
 
 
 def _set_threshold(
@@ -147,9 +147,9 @@ def _set_threshold(
     batch_tokens = recipe.run.eval_batch_tokens
     chosen = choose_threshold(load(out, quiet=True), data.dev, batch_tokens=batch_tokens)
     chosen.save_into(out)
-    judged = score_predictions(chosen, data.dev, batch_tokens=batch_tokens)
-    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, judged.scores))
-    return replace(result, score=data.score(judged), scores=judged.scores)
+    scored = score_predictions(chosen, data.dev, batch_tokens=batch_tokens)
+    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, scored.scores))
+    return replace(result, score=data.score(scored), scores=scored.scores)
 
 
 def choose_threshold(model: Model, dev: Sequence[QuestionExample], *, batch_tokens: int) -> Model:

@@ -86,8 +86,8 @@ class PretrainingSetup:
     def held_out(self) -> list[PackedBatch]:
         """The evaluation batches: the same documents, pairs and masks in every run."""
         epoch, count = self._held_out_epoch()
-        hidden = self.masking and make_evaluation_masking(self.masking)
-        return [self._mask(epoch[n], hidden, seed=EVALUATION_SEED) for n in range(count)]
+        masking = self.masking and make_evaluation_masking(self.masking)
+        return [self._mask(epoch[n], masking, seed=EVALUATION_SEED) for n in range(count)]
 
     def held_out_resident(self) -> list[CorpusSliceBatch]:
         """The same documents and pairs, in batches that are built on the device."""
@@ -132,13 +132,13 @@ class PretrainingSetup:
             return make_detection_objective(
                 self.masking, device, weight=table.resolved_detection_weight, correction=correction
             )
-        taught = self.recipe.distill
-        if self.teacher is None or taught is None:
+        distillation = self.recipe.distill
+        if self.teacher is None or distillation is None:
             return pretraining_objective
         from cloze.objectives.distillation import Distillation
 
         teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
-        weights = {f.name: getattr(taught, f.name) for f in fields(DistillationConfig)}
+        weights = {f.name: getattr(distillation, f.name) for f in fields(DistillationConfig)}
         return Distillation(teacher=teacher, **weights)
 
     def trained_module(self) -> nn.Module:
@@ -175,10 +175,10 @@ class PretrainingSetup:
                 ReplacedTokenBatch.from_batch(batch, has_mlm=both, has_detection=True)
                 for batch in batches
             ]
-        finding = [is_detection_batch(number, fraction) for number in numbers]
+        detects = [is_detection_batch(number, fraction) for number in numbers]
         return [
-            ReplacedTokenBatch.from_batch(batch, has_mlm=not found, has_detection=found)
-            for batch, found in zip(batches, finding, strict=True)
+            ReplacedTokenBatch.from_batch(batch, has_mlm=not detection, has_detection=detection)
+            for batch, detection in zip(batches, detects, strict=True)
         ]
 
     def _mask(self, batch: PackedBatch, masking: Masking | None, *, seed: int) -> PackedBatch:
@@ -203,30 +203,35 @@ def open_setup(
     `corpus_digest` is that of the corpus that a resumed run started with: if it is intact, no text
     is read. The first process does the work on the disk while the others wait.
     """
-    taught, folder = recipe.distill, recipe.data.folder
-    start = recipe.init_from
+    folder, init_from = recipe.data.folder, recipe.init_from
     base = (
         None
-        if start is None
-        else load(start, device="cpu", quiet=not distributed.is_first, kind="encoder")
+        if init_from is None
+        else load(init_from, device="cpu", quiet=not distributed.is_first, kind="encoder")
     )
-    place = out / CORPUS if folder is None else Path(folder)
+    corpus_folder = out / CORPUS if folder is None else Path(folder)
 
     def make() -> None:
         made = _prepare_corpus(
-            sources, out, recipe, base, place=place, callbacks=callbacks, digest=corpus_digest
+            sources,
+            out,
+            recipe,
+            base,
+            corpus_folder=corpus_folder,
+            callbacks=callbacks,
+            digest=corpus_digest,
         )
         callbacks.log(describe_corpus(made.summary))
 
     distributed.run_on_first(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
-    opened = Corpus.open(place)
+    opened = Corpus.open(corpus_folder)
     model = _build_model(recipe, tokenizer, base)
-    words = "mlm" in model.task_heads
-    if not words:
+    has_mlm = "mlm" in model.task_heads
+    if not has_mlm:
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
-    masked = words and not recipe.objective.is_causal
-    fast = is_fast(recipe, distributed.device.type, distributed.world_size) and words
+    is_masked = has_mlm and not recipe.objective.is_causal
+    fast = is_fast(recipe, distributed.device.type, distributed.world_size) and has_mlm
     batching = recipe.batching
     batches = PackedBatches(
         opened.train,
@@ -249,8 +254,8 @@ def open_setup(
         corpus=opened,
         model=model,
         batches=batches,
-        masking=_make_masking(recipe, tokenizer) if masked else None,
-        teacher=None if taught is None else base,
+        masking=_make_masking(recipe, tokenizer) if is_masked else None,
+        teacher=None if recipe.distill is None else base,
         resident=resident,
     )
 
@@ -271,12 +276,12 @@ def _prepare_corpus(
     recipe: EncoderRecipe,
     base: Model | None,
     *,
-    place: Path,
+    corpus_folder: Path,
     callbacks: Callbacks,
     digest: str | None,
 ) -> Corpus:
     if digest is not None and (out / TOKENIZER).is_dir():
-        found = find_corpus_by_digest(place, digest)
+        found = find_corpus_by_digest(corpus_folder, digest)
         if found is not None:
             callbacks.log("the corpus that the run started with is intact: no text is read")
             return found
@@ -296,16 +301,18 @@ def _prepare_corpus(
         callbacks=callbacks,
     )
     table = recipe.data
-    if (made := find_prepared_corpus(sources, tokenizer, place, table)) is not None:
-        callbacks.log(f"using the prepared corpus in {place}")
+    if (made := find_prepared_corpus(sources, tokenizer, corpus_folder, table)) is not None:
+        callbacks.log(f"using the prepared corpus in {corpus_folder}")
         return made
-    if table.folder is not None and (place / DESCRIPTION).exists():
-        callbacks.log(f"{place} contains a corpus of another text or vocabulary, which is replaced")
+    if table.folder is not None and (corpus_folder / DESCRIPTION).exists():
+        callbacks.log(
+            f"{corpus_folder} contains a corpus of another text or vocabulary, which is replaced"
+        )
     callbacks.log("preparing the corpus")
     return prepare_corpus(
         sources,
         tokenizer,
-        place,
+        corpus_folder,
         table,
         workers=table.workers,
         progress=_corpus_progress(callbacks),

@@ -27,9 +27,9 @@ def prepare_tokenizer(
     callbacks: Callbacks,
 ) -> Tokenizer:
     """The tokenizer in the run's folder; else the base model's, a given one, or a new one."""
-    place = out / TOKENIZER
-    if place.is_dir():  # of this run before it was resumed, or of its plan
-        return Tokenizer.load(place)
+    folder = out / TOKENIZER
+    if folder.is_dir():  # of this run before it was resumed, or of its plan
+        return Tokenizer.load(folder)
     # rows that cannot be read are counted when the corpus is prepared
     on_error: OnError = (lambda _: None) if data.skip_bad else "raise"
     read = read_rows(sources, column=data.text_column, on_error=on_error)
@@ -56,9 +56,9 @@ def prepare_tokenizer(
         )
     is_trained = base is None and vocabulary.folder is None
     origin = _origin(sources, vocabulary, data) if is_trained else None
-    with atomic_folder(place) as folder:
-        tokenizer.with_max_length(max_length).save(folder)
-        write_json(folder / TOKENIZER_ORIGIN, origin, indent=None)
+    with atomic_folder(folder) as work:
+        tokenizer.with_max_length(max_length).save(work)
+        write_json(work / TOKENIZER_ORIGIN, origin, indent=None)
     return tokenizer
 
 

@@ -43,7 +43,7 @@ class TransferConfig(Config):
     layer_decay: Annotated[
         float,
         Range(0, 1),
-        Help("Layer-wise learning-rate decay factor"),
+        Help("Learning rate of a layer as a fraction of that of the layer above it"),
         Flag("--layer-decay", "X"),
     ] = 1.0
     unfreeze_every: Annotated[
@@ -81,7 +81,7 @@ class TransferConfig(Config):
             raise ConfigError(f"kind is {self.kind!r}", fix=f"use one of {', '.join(TRANSFERS)}")
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
             one_of("layers", self.layers, LAYER_NAMES)
-        # With other kinds these do nothing, and a score would be taken for that of another model.
+        # With other kinds these have no effect, and a score would be mistaken for another model's.
         for name, default in (("layers", "last"), ("pooling", "cls")):
             value = getattr(self, name)
             if value != default and self.kind != "features":
@@ -116,14 +116,17 @@ class LossConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneRun(SelectingRun):
-    """A run that learns a task."""
+    """A run that fine-tunes a model."""
 
     batch_size: Annotated[
         Count, Help("Number of examples in a step"), Flag("--batch-size", "N")
     ] = 32
     seeds: Annotated[
         Count,
-        Help("Number of runs with different seeds; the best is kept, mean and deviation reported"),
+        Help(
+            "Number of runs with different seeds; the best is kept, mean and standard deviation "
+            "are reported"
+        ),
         Flag("--seeds", "N"),
     ] = 1
     search: Annotated[
@@ -131,7 +134,7 @@ class FinetuneRun(SelectingRun):
         Help("Search the learning rates, batch sizes and epochs of the BERT paper on dev first"),
         Flag("--search"),
     ] = False
-    # the axes of the search that were asked for, and are not searched
+    # the axes of the search whose values are given, and which are not searched
     fixed: tuple[Annotated[str, Choices(*AXES)], ...] = ()
     selection_metrics: Annotated[
         tuple[str, ...],
@@ -140,8 +143,8 @@ class FinetuneRun(SelectingRun):
     eval_batch_tokens: Annotated[Count, Help("Number of tokens in a batch of evaluations")] = 4096
 
     @property
-    def several(self) -> bool:
-        """Whether one run is chosen from several."""
+    def has_trials(self) -> bool:
+        """Whether several runs are trained and the best is kept."""
         return self.search or self.seeds > 1
 
 
@@ -171,15 +174,16 @@ class FinetuneRecipe(Config):
             )
         if self.run.search:
             raise ConfigError(
-                "run.search tries settings of fine-tuning, which are not those of features",
-                fix="leave --search out and try transfer.l2_penalty or --lr by hand, "
-                "or use --transfer full, last-N or head",
+                "run.search searches learning rates, batch sizes and epochs, which the linear "
+                "model of transfer.kind 'features' does not have",
+                fix="leave --search out and vary transfer.l2_penalty, or use --transfer full, "
+                "last-N or head",
             )
 
     def check_regression(self) -> None:
-        """Raise where the labels are numbers and the loss is about classes.
+        """Raise an error if the labels are numbers and a setting of the loss is for classes.
 
-        The loss would not change, against what was asked for.
+        The setting would have no effect.
         """
         for name, default in (("class_weights", "none"), ("label_smoothing", 0.0)):
             if getattr(self.loss, name) != default:
@@ -189,7 +193,7 @@ class FinetuneRecipe(Config):
                 )
 
     def check_for(self, *, layers: int, positions: int) -> None:
-        """Raise where a model of so many layers and positions is too small for the settings."""
+        """Raise an error if a model has too few layers or positions for the settings."""
         if self.data.max_length is not None and self.data.max_length > positions:
             raise ConfigError(
                 f"data.max_length is {self.data.max_length:,}, but the model has only "

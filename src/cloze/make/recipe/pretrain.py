@@ -138,7 +138,7 @@ class PretrainRecipe(RawTextRecipe):
                 f"vocabulary.kind is {words.kind!r}, which has no [MASK] token",
                 fix=f"choose from {', '.join(TOKEN_KINDS)}",
             )
-        if words.extra_tokens:  # whoever asks for them believes that a model is continued
+        if words.extra_tokens:  # a user who gives them expects that a model is continued
             raise ConfigError(
                 f"vocabulary.extra_tokens is {words.extra_tokens:,}, but no model is continued",
                 fix="name one (--init-from), or learn a larger vocabulary (--vocabulary-size)",

@@ -13,7 +13,7 @@ from cloze.train.schedule import Budget
 
 UNITS = ("steps", "tokens", "minutes", "epochs")  # of a budget
 CADENCES = ("eval_every", "evals_per_epoch")
-# Of each of these groups a run has one setting: one that is asked for replaces another's value.
+# A run has one setting of each of these groups: a given one replaces that of the recipe.
 EXCLUSIVE = (UNITS, CADENCES)
 
 # The settings that may change when a run is resumed: where it runs, what it logs and saves, and how
@@ -46,7 +46,7 @@ Count = Annotated[int, Range(1, 1 << 40)]
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(LoopConfig):
-    """What every training run is told."""
+    """What every training run has: budget, evaluation, saving and logging."""
 
     DEFAULT_CADENCE: ClassVar[dict[str, float]] = {"evals_per_epoch": 1.0}
 
@@ -103,7 +103,7 @@ class RunConfig(LoopConfig):
                 object.__setattr__(self, name, value)
 
     def check_budget(self) -> None:
-        """Refuse a run without an end, before it begins."""
+        """Raise an error if the run has no budget."""
         if all(getattr(self, unit) is None for unit in UNITS):
             raise ConfigError(
                 "the run has no budget", fix="give --minutes, --steps, --tokens or --epochs"
@@ -190,7 +190,6 @@ def run_fingerprint(recipe: Any, *sources: str) -> dict[str, Any]:  # noqa: ANN4
     for path in (*CHANGEABLE, *sources):
         table, _, name = path.rpartition(".")
         (values.get(table, {}) if table else values).pop(name, None)
-    fingerprint: dict[str, Any] = replace_non_finite(
-        values
-    )  # no clipping is infinity, which JSON lacks
+    # JSON has no infinity, which stands for no clipping
+    fingerprint: dict[str, Any] = replace_non_finite(values)
     return fingerprint
