@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cloze.tasks.fill import fill
     from cloze.tasks.generate import generate
     from cloze.tasks.info import info
+    from cloze.tasks.score import score, score_pairs
     from cloze.tasks.similar import (
         analogy,
         combine,
@@ -79,6 +80,8 @@ _HOMES = {
     "fill": "cloze.tasks.fill",
     "generate": "cloze.tasks.generate",
     "info": "cloze.tasks.info",
+    "score": "cloze.tasks.score",
+    "score_pairs": "cloze.tasks.score",
     "analogy": "cloze.tasks.similar",
     "plot_vectors": "cloze.tasks.similar",
     "combine": "cloze.tasks.similar",
@@ -123,6 +126,8 @@ __all__ = [
     "pretrain",
     "recipe",
     "resume",
+    "score",
+    "score_pairs",
     "similar",
     "suggest",
     "tag",

@@ -44,6 +44,8 @@ CASES = {
     "answer": (["answer", "span"], ["--file"], [], "jsonl", SEVERAL),
     "choose": (["choose", "choice"], ["--file"], [], "jsonl", OPTIONS),
     "suggest": (["suggest", "ngram"], ["--file"], [], "txt", LINES),
+    "score": (["score", "mlm"], ["--file"], [], "txt", LINES),
+    "score, pairs": (["score", "mlm"], [], ["--minimal-pairs"], "tsv", PAIRS),
     "translate": (["translate", "translator"], ["--file"], [], "txt", SOURCES),
     "evaluate, texts": (["evaluate", "sequence"], [], [], "tsv", "text\tlabel\n" + PAIRS),
     "evaluate, tags": (["evaluate", "token"], [], [], "conll", "a B-X\nb I-X\n\nc O\n"),

@@ -86,6 +86,7 @@ MASKED = ["a [MASK]", "[MASK] b [MASK]"]
 TWO = ["the cat", "a b"]
 TOP = [["--top", "1"], ["--top", "3"]]
 PIECES = ("ids", "tokens", "offsets", "words", "type_ids")
+SCORED = ("tokens", "log_probability", "mean_log_probability", "perplexity", "unknown")
 HOW = ["first", "none", "simple", "average"]
 
 CASES = {
@@ -118,6 +119,10 @@ CASES = {
     "generate": Case(
         "ngram", TWO, texts(*TWO), [[], ["--samples", "3"]],
         lambda model, text: {"continuations": cloze.generate(model, text)},
+    ),
+    "score": Case(
+        "ngram", TWO, texts(*TWO), [[], ["--no-eos"]],
+        of(cloze.score, *SCORED),
     ),
     "translate": Case(
         "translator", TEXTS[:2], [{"source": text} for text in TEXTS[:2]],

@@ -35,6 +35,7 @@ FUNCTIONS = {
     "choose": lambda model: cloze.choose(model, "a b", ["c", "d"]),
     "suggest": lambda model: cloze.suggest(model, "the cat"),
     "generate": lambda model: cloze.generate(model, "the", seed=0),
+    "score": lambda model: cloze.score(model, "the cat"),
     "similar": lambda model: cloze.similar(model, "cat"),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
 }

@@ -121,6 +121,7 @@ FILES: dict[str, str] = {
         )
         for language in ("en", "de")
     },
+    "minimal-pairs.tsv": "a dog is old\tdog a is old\nthe king was in\tthe was king in\n",
     "glove.txt": word_vectors(),
     "questions-words.txt": ": one\nman king woman queen\nfrance italy dog cat\n",
     "simlex999.csv": "word1,word2,score\nking,queen,8.0\ndog,cat,6.0\nriver,piano,1.0\n",

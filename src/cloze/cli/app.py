@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
     "suggest": (INFERENCE, 'cloze suggest runs/ngram "thou shalt"'),
     "generate": (INFERENCE, 'cloze generate runs/lstm "the stock market" --top-p 0.9 --samples 3'),
+    "score": (INFERENCE, 'cloze score cloze-en "The keys are here." "The keys is here."'),
     "embed": (INFERENCE, "cloze embed runs/bert --file reviews.jsonl --out reviews.npy"),
     "classify": (INFERENCE, 'cloze classify runs/sst2 "A fine film." --top 2'),
     "tag": (INFERENCE, 'cloze tag runs/ner "Ada Lovelace lived in London."'),

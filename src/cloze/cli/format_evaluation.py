@@ -1,7 +1,7 @@
 """How evaluations and comparisons are printed on a terminal or as tab-separated lines."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cloze.cli.format import SHOWN_LABELS, format_cell, print_table
@@ -9,6 +9,8 @@ from cloze.cli.format import SHOWN_LABELS, format_cell, print_table
 if TYPE_CHECKING:
     from cloze.tasks.comparison import Comparison, LanguageComparison
     from cloze.tasks.evaluation import CorpusEvaluation, Evaluation
+    from cloze.tasks.inputs import Failure
+    from cloze.tasks.score import MinimalPairScores, TextScore
 
 SHOWN_TEXT = 160  # characters of a text in a list of errors
 CELL_FRAME = 3  # columns around a cell: a line, and a space on both sides
@@ -89,3 +91,37 @@ def _fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     across = zip(columns, *rows, strict=True)
     widths = (max(cell_len(format_cell(cell)) for cell in column) + CELL_FRAME for column in across)
     return sum(widths) + 1 <= Console().width
+
+
+def print_text_scores(results: "Iterable[TextScore | Failure]", *, tokens: bool) -> None:
+    """A row per text, or per token."""
+    scored = (one for one in results if not hasattr(one, "error"))
+    if tokens:
+        rows: Iterator[Sequence[object]] = (
+            (one.text, token.token, f"{token.log_probability:.4f}")
+            for one in scored
+            for token in one.tokens
+        )
+        print_table(("text", "token", "log-probability"), rows)
+        return
+    rows = (
+        (one.text, len(one.tokens), f"{one.log_probability:.4f}", f"{one.perplexity:.4g}")
+        for one in scored
+    )
+    print_table(("text", "tokens", "log-probability", "perplexity"), rows)
+
+
+def print_pair_scores(result: "MinimalPairScores") -> None:
+    """The accuracy and its interval."""
+    accuracy = result.accuracy
+    print_table(
+        ("pairs", "accuracy", "95 % interval", "mean difference"),
+        [
+            (
+                len(result.pairs),
+                f"{accuracy.value:.4f}",
+                f"[{accuracy.low:.4f}, {accuracy.high:.4f}]",
+                f"{result.mean_difference:.4f}",
+            )
+        ],
+    )

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.data.batch import batch_by_tokens
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.models.language import LoadedModel, WordLanguageModel, batches
 from cloze.nn.recurrent import State
@@ -57,8 +58,8 @@ class NeuralLanguageModel(WordLanguageModel):
         """The state after each prefix, which may have any length."""
         raise NotImplementedError
 
-    def _to_tensor(self, ids: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(ids)).to(self.device)
+    def _to_tensor(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
 
 class NNLMLanguageModel(NeuralLanguageModel):
@@ -121,6 +122,30 @@ class LSTMLanguageModel(NeuralLanguageModel):
         for batch in batches(sequences):
             flat, state = self._score(batch, state)
             yield from _split(flat, batch)
+
+    @torch.inference_mode()
+    def sentence_log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
+        """The same, but each sequence is read from the initial state."""
+        for batch in batches(sequences):
+            scores: dict[int, Floats] = {}
+            for numbers in batch_by_tokens([len(ids) for ids in batch], _LSTM_SLICE):
+                rows = [batch[n] for n in numbers]
+                scores.update(zip(numbers, _split(self._score_rows(rows), rows), strict=True))
+            yield from (scores[n] for n in range(len(batch)))
+
+    def _score_rows(self, rows: Sequence[Sequence[int]]) -> Floats:
+        """Log p of all tokens but the first of each row, row after row."""
+        longest = max(map(len, rows))
+        padded = np.array([[*ids, *[EOS] * (longest - len(ids))] for ids in rows])
+        real = np.arange(1, longest) < np.array([[len(ids)] for ids in rows])  # b t
+        inputs, targets = self._to_tensor(padded[:, :-1]), self._to_tensor(padded[:, 1:][real])
+        hidden, _ = self.module(inputs, self.module.init_state(len(rows)))
+        vectors = hidden[self._to_tensor(real)].split(_LOGITS_BATCH)
+        scores = [
+            _gather_log_probs(self.module.logits(some), ids)
+            for some, ids in zip(vectors, targets.split(_LOGITS_BATCH), strict=True)
+        ]
+        return np.concatenate(scores)
 
     def _score(self, sequences: Sequence[Sequence[int]], state: State) -> tuple[Floats, State]:
         inputs, targets = (

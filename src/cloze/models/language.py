@@ -24,7 +24,8 @@ class LanguageModel(Protocol):
 
     `cloze.decode.language.language_model` adapts a loaded model to it. Ids are the model's own. A
     model may also be an `IncrementalDecoder` with a `start` method (`cloze.decode.language`), which
-    decodes many prompts at once, and may have `backoff_path`, which explains a probability.
+    decodes many prompts at once, and may have `backoff_path`, which explains a probability. If
+    `log_probs` carries a state, `sentence_log_probs` scores each sequence alone.
     """
 
     @property

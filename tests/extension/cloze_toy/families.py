@@ -25,6 +25,7 @@ LANGUAGE_MODEL = Family(
     capabilities=lambda _: {
         "suggest": "the most probable next words",
         "generate": "continuations of a text",
+        "score": "the log-probability of a text",
         "evaluate": "perplexity",
         "compare": "several language models in one table",
         "tokenize": "token ids",

@@ -98,9 +98,9 @@ def test_what_encoders_can_do():
 
     every = {"embed", "evaluate", "compare", "export", "tokenize"}
     assert able() == set()
-    assert able("mlm", "nsp") == {"fill", "classify"}
+    assert able("mlm", "nsp") == {"fill", "score", "classify"}
     assert able("sequence") == {"classify"}
-    assert able("mlm", is_causal=True) == {"suggest", "generate"}
+    assert able("mlm", is_causal=True) == {"suggest", "generate", "score"}
     assert able("span", is_causal=True) == {"answer"}
 
 
