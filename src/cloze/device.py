@@ -22,6 +22,10 @@ def resolve_device(name: str | torch.device | None) -> torch.device:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch raises either for a missing device
         reason = str(error).splitlines()[0]
+        if "Expected one of" in reason:  # torch lists all of its device types
+            raise ConfigError(
+                f"device {str(name)!r} is unknown", fix="use cpu, cuda, cuda:1 or mps"
+            ) from None
         raise ConfigError(f"device {name} is not available: {reason}", fix="use cpu") from None
     if device.type == "meta":
         raise ConfigError(f"device {name} cannot store values", fix="use cpu")

@@ -215,8 +215,8 @@ def unsupported_function_error(model: Model, function: str) -> InputError:
     family = model.family
     name = "an encoder" if family.kind == "encoder" else family.description
     return InputError(
-        f"{name} cannot {function}",
-        fix=f"use another model; this one can {', '.join(model.capabilities)}",
+        f"{name} cannot be used with `{function}`",
+        fix=f"use another model; this one works with {', '.join(model.capabilities)}",
     )
 
 

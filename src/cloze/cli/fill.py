@@ -55,7 +55,9 @@ def fill(
     from cloze.tasks.fill import check_fill, fill
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
-    words = None if candidates is None else [word.strip() for word in candidates.split(",")]
+    words = None
+    if candidates is not None:
+        words = [word.strip() for word in candidates.split(",") if word.strip()]
     check_fill(opened, top=top, candidates=words)
 
     def fill_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401

@@ -99,12 +99,11 @@ def similar(
     outcomes = Outcomes("words", skip_bad=skip_bad)
     given = _read_words(words, analogy, between, outcomes)
 
-    from cloze.checkpoint.word2vec import load_vectors
     from cloze.tasks import similar as task
 
     for path in (plot, plot_vectors):
         check_svg_path(path, force)
-    vectors = load_vectors(model, max_words=limit, header=False if no_header else None).module
+    vectors = _load_vectors(model, limit, no_header)
     found: list[Similar | Failure] = []
     if odd:
         result = task.odd_one_out(vectors, given)
@@ -123,6 +122,16 @@ def similar(
     (print_json_lines if as_json else print_similar)(found)
     _save_plots(vectors, given + (minus or []), found, plot, plot_vectors)
     outcomes.finish()
+
+
+def _load_vectors(model: str, max_words: int | None, no_header: bool) -> "WordVectors":
+    from cloze.checkpoint.source import builtin
+    from cloze.checkpoint.word2vec import load_vectors
+    from cloze.tasks.similar import open_vectors
+
+    if model in builtin():  # an error: it does not contain word vectors
+        return open_vectors(model)
+    return load_vectors(model, max_words=max_words, header=False if no_header else None).module
 
 
 def _read_words(

@@ -145,6 +145,8 @@ def check_fill(
             fix="use a masked language model, or continue texts with `cloze generate`",
         )
     in_range("top", top, 1, model.tokenizer.vocab_size)
+    if candidates is not None and not candidates:
+        raise InputError("no candidate was given", fix="give one or more words")
     return {word: _split_candidate(model, word) for word in candidates or ()}
 
 

@@ -6,6 +6,7 @@ from typing import overload
 from cloze.checkpoint.contents import find_body
 from cloze.checkpoint.model import Model, check_capability, not_a_model_error
 from cloze.checkpoint.source import builtin, find_path, find_saved_model
+from cloze.errors import InputError
 from cloze.tasks.inputs import check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
@@ -47,7 +48,14 @@ def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
         path = find_path(model)
         if path is None:
             return Tokenizer.load(builtin().get(str(model), model))
-        return Tokenizer.load(find_body(find_saved_model(path)) if path.is_dir() else path)
+        if path.is_dir():
+            return Tokenizer.load(find_body(find_saved_model(path)))
+        if path.suffix not in (".json", ".txt"):
+            raise InputError(
+                f"{path} is not a tokenizer file",
+                fix="use a model folder, or a tokenizer.json or vocab.txt file",
+            )
+        return Tokenizer.load(path)
     if isinstance(model, Model):
         check_capability(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)

@@ -442,5 +442,5 @@ def find_recipe(source: PathLike) -> Path:
         return known[str(source)]
     raise ConfigError(
         f"there is no recipe {source}",
-        fix=f"{suggest(str(source), known)} Or give the path of a TOML file",
+        fix=f"give a recipe or the path of a TOML file; {suggest(str(source), known)}",
     )
