@@ -1,4 +1,4 @@
-"""Corpora to test with: real ones made of a few words, and ones that live in memory."""
+"""Small corpora for tests: on disk and in memory."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of text, packed or not, and what is read from them."""
+"""Compressed and plain text files for tests, and functions that read them."""
 
 import bz2
 import gzip

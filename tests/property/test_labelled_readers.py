@@ -1,4 +1,4 @@
-"""Labelled examples that were written are read again; broken rows are counted to the last one."""
+"""Written examples are read back; every broken row is reported."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What the tests of prepared text may ask for."""
+"""Fixtures of the tests of prepared corpora."""
 
 from functools import partial
 

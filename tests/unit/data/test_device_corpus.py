@@ -1,4 +1,4 @@
-"""Batches made on a device hold what the program would have put into them."""
+"""Batches assembled on the device equal those assembled on the host."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tags and the spans they spell."""
+"""Tag schemes and the spans they encode."""
 
 import pytest
 

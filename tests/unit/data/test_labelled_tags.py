@@ -1,4 +1,4 @@
-"""Tagged sentences from every kind of file."""
+"""Tagged sentences from every file format."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Windows that slide over a text, and strips of it side by side."""
+"""Context windows and BPTT batches."""
 
 import numpy as np
 

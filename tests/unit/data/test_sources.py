@@ -15,7 +15,7 @@ import pytest
 from cloze.data import input_files
 from cloze.data.input_files import find_files, open_text
 from cloze.data.readers import PARQUET_BATCH_ROWS
-from cloze.data.sources import Row, read_rows
+from cloze.data.sources import Row, read_rows, store_streams
 from cloze.errors import InputError
 from helpers import Mentions, raises
 from sources import PACK, parquet, survey, texts, write
@@ -261,3 +261,31 @@ def test_published_text_is_read_as_the_standard_library_reads_it(data_dir: Path)
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         for row, line in zip(read_rows(path), lines, strict=True):
             assert row.text == line.rstrip("\n")
+
+
+# --- streams that are stored in files
+
+
+def test_streams_become_files_that_read_the_same(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    told = "a cat.\nit sat.\n\na dog.\n"
+    threading.Thread(target=pipe.write_text, args=(told,)).start()
+    lasting = write(tmp_path / "a.txt", told)
+    mixed = [{"words": "one", "n": 1}, "two", {"words": ["three", "four"], "n": 2}]
+    with store_streams([pipe, lasting, iter(mixed)], tmp_path, column="words") as kept:
+        assert kept[1] == lasting
+        for _ in range(2):
+            piped, plain, given = ([row[::3] for row in read_rows(one)] for one in kept)
+            assert piped == plain == [row[::3] for row in read_rows(lasting)]
+            assert given == [row[::3] for row in read_rows([mixed], column="words")]
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "a.txt"}
+
+
+def test_broken_items_of_a_stream_are_raised_or_left_to_count(tmp_path: Path) -> None:
+    with raises(InputError, "3"), store_streams([iter([3])], tmp_path):
+        pass
+    with store_streams([iter(["one", 3, "two"])], tmp_path, skip_broken=True) as kept:
+        errors: list[InputError] = []
+        assert [row.text for row in read_rows(kept, on_error=errors.append)] == ["one", "two"]
+        assert len(errors) == 1

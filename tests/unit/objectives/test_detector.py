@@ -1,4 +1,4 @@
-"""A model with a generator beside it: one table, and nothing of it in the model."""
+"""A model with a generator: shared embeddings, and no change to the model itself."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""`prepare` a second time: after a change, a stop, a kill, a full disk."""
+"""`prepare_corpus` a second time: after a change, an interruption, a kill, a full disk."""
 
 import errno
 import os

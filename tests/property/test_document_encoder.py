@@ -1,4 +1,4 @@
-"""Looking pieces up in a table gives what the tokenizer gives for whole sentences."""
+"""Encoding with the table of fragments equals encoding whole sentences."""
 
 import json
 

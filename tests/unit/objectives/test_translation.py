@@ -1,4 +1,4 @@
-"""What a translator learns from."""
+"""The objective of translators."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Labelled data from standard input and named pipes read as they do from files."""
+"""Labelled data from standard input and named pipes is read like files."""
 
 import io
 import json

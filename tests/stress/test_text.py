@@ -1,4 +1,4 @@
-"""Every line of the corpora through the tokenizers, and a vocabulary from all the English text."""
+"""Every line of the corpora through the tokenizers; a vocabulary of all English text."""
 
 import lzma
 import os

@@ -1,4 +1,4 @@
-"""What text cannot be read, and how that is said."""
+"""Errors of text that cannot be read."""
 
 import bz2
 import gzip

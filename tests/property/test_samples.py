@@ -1,4 +1,4 @@
-"""Samples follow the original rules, whatever the documents look like."""
+"""Samples follow the original rules, for all documents."""
 
 import numpy as np
 import pytest

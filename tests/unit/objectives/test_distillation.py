@@ -1,4 +1,4 @@
-"""Soft targets, words and vectors: against numpy, by gradients, and as sums."""
+"""Soft targets, masked tokens and hidden states: against numpy, by gradients, and as sums."""
 
 import numpy as np
 import pytest

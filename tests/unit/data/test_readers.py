@@ -1,4 +1,4 @@
-"""The text of rows is in one column, chosen once: nothing else is taken for it."""
+"""The text column of tables: chosen once, by name or number."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The next token of every token, against a plain computation."""
+"""Causal language modelling against a plain computation."""
 
 import numpy as np
 import pytest

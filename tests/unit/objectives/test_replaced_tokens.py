@@ -1,4 +1,4 @@
-"""Replaced-token detection against a plain reference, its counts, and who learns from what."""
+"""Replaced token detection against a plain reference, its counts and its gradients."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Whatever the fraction that detects: every step has it, and as many tokens as before."""
+"""Every step has the fraction of batches that train detection, and as many tokens as before."""
 
 from hypothesis import given
 from hypothesis import strategies as st

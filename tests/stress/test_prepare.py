@@ -1,4 +1,4 @@
-"""Preparing all there is: within memory, through many kills, and exactly as the tokenizer would."""
+"""Preparing all text: in bounded memory, through many kills, with the ids of the tokenizer."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""Public data sets, counted as their authors count them."""
+"""Public data sets have the published numbers of examples."""
 
 import lzma
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Packing loses nothing, doubles nothing, wastes little, and is the same for everyone."""
+"""Packing loses and repeats nothing, adds little padding, and is deterministic."""
 
 import numpy as np
 import pytest

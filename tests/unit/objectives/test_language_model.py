@@ -1,4 +1,4 @@
-"""What language models learn from."""
+"""The objective of neural language models."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A corpus that was cut, changed or made up is noticed, and mended where the text is there."""
+"""Truncated, changed and forged corpora are detected, and repaired if the text is available."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The whole way from real text to batches."""
+"""From real text to batches."""
 
 import numpy as np
 import pytest

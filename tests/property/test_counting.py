@@ -1,4 +1,4 @@
-"""Counting chunks, then words, is the same as sending every text whole through the library."""
+"""Counting the words of chunks equals processing every text as a whole."""
 
 from collections import Counter
 from functools import partial

@@ -1,4 +1,4 @@
-"""The processes that turn documents into shards, spoken to directly."""
+"""The protocol of the worker processes."""
 
 import io
 import subprocess

@@ -1,4 +1,4 @@
-"""Whatever the text: the alignment holds, nothing is lost unsaid, and no byte is unknown."""
+"""For all texts: the alignment is consistent, truncation is reported, and no byte is unknown."""
 
 from functools import cache
 from itertools import compress, pairwise

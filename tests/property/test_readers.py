@@ -1,4 +1,4 @@
-"""What was written is what is read; what was damaged is said to be, or still the same."""
+"""Written text is read back; damaged files give an error or the same text."""
 
 import bz2
 import csv
