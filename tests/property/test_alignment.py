@@ -61,7 +61,7 @@ def check(encoding: TokenAlignment, text: str, sequence: int) -> None:
 @pytest.mark.parametrize("name", MADE)
 @settings(max_examples=300)
 @given(text=ANY_TEXT, pair=ANY_TEXT)
-def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
+def test_characters_words_and_tokens_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
     check(encoding, text, 0)
     check(encoding, pair, 1)
@@ -72,7 +72,7 @@ def test_characters_words_and_pieces_agree(name: str, text: str, pair: str):
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
 @settings(max_examples=200)
 @given(text=ANY_TEXT, pair=st.none() | ANY_TEXT, limit=st.integers(4, 40))
-def test_what_is_kept_and_what_is_cut_are_the_whole(
+def test_kept_and_truncated_tokens_are_all_tokens(
     policy: str, text: str, pair: str | None, limit: int
 ):
     tokenizer = made("uncased")
@@ -91,7 +91,7 @@ def test_what_is_kept_and_what_is_cut_are_the_whole(
 
 
 @given(text=ANY_TEXT, stride=st.integers(0, 5))
-def test_windows_show_every_piece_once_at_its_best(text: str, stride: int):
+def test_every_token_has_one_window_with_the_most_context(text: str, stride: int):
     tokenizer = made("bpe")
     whole = tokenizer.encode(text)
     shown = tokenizer.encode_windows(text, max_length=6, overlap=stride)
@@ -114,7 +114,7 @@ def test_no_character_is_unknown_with_bytes(name: str, text: str):
 @pytest.mark.parametrize("name", ["char-bytes", "bpe"])
 @settings(max_examples=300)
 @given(text=ANY_TEXT)
-def test_text_comes_back_as_it_was(name: str, text: str):
+def test_decoding_is_lossless(name: str, text: str):
     assume("[MASK]" not in text)  # a special token even where it is typed
     assert made(name).decode(made(name).encode(text).ids) == text
 
@@ -123,7 +123,7 @@ def test_text_comes_back_as_it_was(name: str, text: str):
 @given(text=ANY_TEXT)
 @example(text="Don't stop. Why? He is n't, x .")
 @example(text="ж" * 250)
-def test_the_normalised_words_come_back_from_byte_pieces(text: str):
+def test_decoding_byte_tokens_gives_the_normalized_words(text: str):
     """One space between words, which are BERT's: longer ones in stretches of a hundred."""
     assume("[MASK]" not in text)
     tokenizer, plain = made("bytes"), made("uncased").backend
@@ -135,7 +135,7 @@ def test_the_normalised_words_come_back_from_byte_pieces(text: str):
 
 
 @given(st.sampled_from(["head", "tail", "head+tail"]), st.integers(0, 3000), st.integers(0, 1000))
-def test_a_policy_keeps_exactly_the_limit_in_order(policy: str, count: int, limit: int):
+def test_truncation_keeps_exactly_max_length_tokens_in_order(policy: str, count: int, limit: int):
     kept = [piece for span in truncate(policy, count, limit) for piece in span]
     assert len(kept) == min(count, limit)
     assert kept == sorted(set(kept))
@@ -144,7 +144,7 @@ def test_a_policy_keeps_exactly_the_limit_in_order(policy: str, count: int, limi
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 80))
-def test_a_pair_keeps_exactly_the_limit(first: int, second: int, limit: int):
+def test_truncation_of_a_pair_keeps_exactly_max_length_tokens(first: int, second: int, limit: int):
     kept = truncate_longest_first(first, second, limit)
     assert sum(kept) == min(first + second, limit)
     assert all(0 <= k <= whole for k, whole in zip(kept, (first, second), strict=True))

@@ -36,9 +36,7 @@ def whole(texts: list[str], normalizer, pre_tokenizer) -> Counter[str]:
 @pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
 @settings(max_examples=300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
-def test_the_words_of_bert(
-    texts: list[str], lowercase: bool, strip_accents: bool | None, chinese: bool
-):
+def test_bert_words(texts: list[str], lowercase: bool, strip_accents: bool | None, chinese: bool):
     normalizer = build_bert_normalizer(
         lowercase=lowercase, strip_accents=strip_accents, chinese=chinese
     )
@@ -51,7 +49,7 @@ def test_the_words_of_bert(
 @settings(max_examples=300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 @example(texts=["a \u0300 b"])
-def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_accents: bool | None):
+def test_byte_level_bpe_words(texts: list[str], lowercase: bool, strip_accents: bool | None):
     normalizer = build_plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     spaced = partial(split_with_spaces, normalizer=normalizer)
@@ -62,7 +60,7 @@ def test_the_words_of_byte_level_bpe(texts: list[str], lowercase: bool, strip_ac
 @pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
 @settings(max_examples=300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
-def test_the_characters(texts: list[str], lowercase: bool, strip_accents: bool | None):
+def test_characters(texts: list[str], lowercase: bool, strip_accents: bool | None):
     normalizer = build_plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     chunks = count_chunks(texts, str, max_words=10**6)
     expected = Counter(

@@ -10,7 +10,7 @@ from cloze.objectives.replaced_tokens import is_detection_batch
 
 
 @given(st.floats(1 / MAX_DENOMINATOR, 1.0), st.integers(1, 12), st.integers(0, 200))
-def test_every_step_has_its_share(fraction, accumulate, step):
+def test_every_step_has_its_detection_fraction(fraction, accumulate, step):
     objective = ObjectiveConfig(kind="both", detection_fraction=fraction, correction_weight=1.0)
     run = PretrainRun(batch_tokens=4096, accumulate=accumulate)
     made = PretrainRecipe(objective=objective, run=run).batching

@@ -89,14 +89,14 @@ def expected(backend: Backend, sentences: list[str]):
 
 @pytest.mark.parametrize("name", [*LOCAL, *OTHERS])
 @given(SENTENCES)
-def test_ids_and_words_are_the_tokenizers_own(name, sentences):
+def test_ids_and_word_starts_equal_those_of_the_tokenizer(name, sentences):
     backend = {**LOCAL, **OTHERS}[name]
     ids, starts, lengths = DocumentEncoder(recipe(backend))._encode_sentences(sentences)
     assert (ids.tolist(), starts.tolist(), lengths.tolist()) == expected(backend, sentences)
 
 
 @pytest.mark.parametrize("name", [*LOCAL, *OTHERS])
-def test_only_tokenizers_that_stop_at_a_space_are_taken_to(name):
+def test_is_separable_at_spaces(name):
     assert is_separable_at_spaces(json.loads({**LOCAL, **OTHERS}[name].to_str())) == (name in LOCAL)
 
 
@@ -107,7 +107,7 @@ def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
 
 
 @given(st.lists(SENTENCES, min_size=2, max_size=5))
-def test_forgetting_changes_nothing(batches):
+def test_clearing_the_cache_changes_nothing(batches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_encoder, "MAX_CACHED_CHARS", 100)
         forgetful = DocumentEncoder(recipe(LOCAL["uncased"]))
@@ -119,7 +119,7 @@ def test_forgetting_changes_nothing(batches):
 
 
 @given(st.text("我爱北京 a", max_size=20), st.lists(st.integers(1, 4), max_size=20))
-def test_cuts_are_at_the_edges_of_the_segmenters_words(text, sizes):
+def test_word_boundaries_are_those_of_the_segmenter(text, sizes):
     words, rest = [], text
     for size in sizes:
         words.append(rest[:size])

@@ -69,7 +69,7 @@ def in_scheme(spans, count, scheme):
 
 
 @given(spans(), st.sampled_from(["IOB1", "IOB2", "BIOES"]))
-def test_spans_survive_every_scheme(drawn, scheme):
+def test_spans_round_trip_through_every_scheme(drawn, scheme):
     count, want = drawn
     tags = in_scheme(want, count, scheme)
     assert tags_to_spans(tags, scheme) == tags_to_spans(tags) == want
@@ -79,7 +79,7 @@ def test_spans_survive_every_scheme(drawn, scheme):
 
 
 @given(st.lists(st.sampled_from(["O", *(f"{p}-{x}" for p in "BIES" for x in "AB")]), max_size=9))
-def test_any_tags_give_whole_spans_in_order(tags):
+def test_any_tags_give_ordered_spans(tags):
     found = tags_to_spans(tags, "BIOES")
     covered = [place for first, last, _ in found for place in range(first, last)]
     assert covered == [place for place, tag in enumerate(tags) if tag != "O"]
@@ -100,7 +100,7 @@ def test_pairs_in_csv(rows):
 
 @given(st.lists(st.tuples(FIELD, NAME, st.booleans()), min_size=1, max_size=9))
 @example([("", "-", True), ('"', "pos", True)])
-def test_texts_in_tsv_and_rows_that_are_broken(rows):
+def test_texts_in_tsv_with_broken_rows(rows):
     lines = [
         "sentence\tlabel",
         *(f"{text}\t{label}" if good else f"{text}\t{label}\t" for text, label, good in rows),
@@ -139,7 +139,7 @@ def sentences(draw):
     st.sampled_from(["IOB1", "IOB2", "BIOES"]),
     st.data(),
 )
-def test_columns_and_rows_that_are_broken(drawn, scheme, data):
+def test_columns_with_broken_rows(drawn, scheme, data):
     broken = data.draw(st.sets(st.integers(1, len(drawn) - 1))) if len(drawn) > 1 else set()
     lines = []
     for number, (words, found) in enumerate(drawn):
@@ -180,7 +180,7 @@ def test_spans_of_characters(text, data):
 
 
 @given(ANY, st.sets(st.integers(0, 30)))
-def test_marked_off_words_leave_only_white_space(text, cuts):
+def test_words_leave_only_white_space(text, cuts):
     places = find_words(text, cuts)
     assert "".join(text[a:b] for a, b in places) == "".join(text.split())
     assert all(a < b and not cuts & set(range(a + 1, b)) for a, b in places)
@@ -190,7 +190,7 @@ def test_marked_off_words_leave_only_white_space(text, cuts):
 
 
 @given(st.lists(st.tuples(ANY, ANY, st.lists(st.tuples(st.integers(0, 29), st.integers(1, 9))))))
-def test_answers_stand_where_they_are_said_to(drawn):
+def test_answers_are_at_their_start(drawn):
     qas, want = [], []
     for number, (question, context, pieces) in enumerate(drawn):
         answers = [(context[a : a + n], a) for a, n in pieces if context[a : a + n]]
@@ -212,7 +212,7 @@ def test_answers_stand_where_they_are_said_to(drawn):
 @given(
     st.lists(st.tuples(ANY, st.lists(FIELD, min_size=1, max_size=4), st.integers(0, 3)), min_size=1)
 )
-def test_choices_and_labels_that_name_none(drawn):
+def test_choices_with_invalid_labels(drawn):
     rows = [{"text": text, "options": options, "label": label} for text, options, label in drawn]
     found, errors = read(read_choice_examples, "a.jsonl", "\n".join(map(json.dumps, rows)))
     good = [row for row in rows if len(row["options"]) > 1 and row["label"] < len(row["options"])]

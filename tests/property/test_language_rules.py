@@ -49,7 +49,7 @@ def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_
     length=st.integers(1, 9),
     seed=st.integers(0, 5),
 )
-def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
+def test_an_epoch_of_bptt_batches_reads_no_token_twice(size, batch, length, seed):
     strips = BPTTBatches(np.arange(size), batch_size=batch, num_steps=length, seed=seed)
     read = np.concatenate([strips.batch(n).inputs.ravel() for n in range(strips.per_epoch)])
     if size >= batch * length:
@@ -62,7 +62,7 @@ def test_an_epoch_of_strips_reads_no_word_twice(size, batch, length, seed):
     order=st.integers(2, 6),
     batch=st.integers(1, 9),
 )
-def test_windows_are_the_words_of_the_sentence_so_far(ids, order, batch):
+def test_context_windows_contain_the_sentence_so_far(ids, order, batch):
     text = np.array(ids, np.int32)
     windows = ContextWindows(text, order=order, bos_id=1, eos_id=2, batch_size=batch)
     for row in range(windows.per_epoch):

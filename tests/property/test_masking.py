@@ -30,7 +30,9 @@ def prepared(sequence):
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.booleans(), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
-def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, seed, whole, rate):
+def test_only_selected_tokens_change_and_special_tokens_are_never_selected(
+    sequence, seed, whole, rate
+):
     ids, starts, maskable = prepared(sequence)
     how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=whole)
     before = ids.copy()
@@ -47,7 +49,7 @@ def test_only_chosen_tokens_change_and_special_ones_are_never_chosen(sequence, s
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
-def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
+def test_the_number_of_selected_tokens(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
     how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate)
     _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
@@ -55,7 +57,7 @@ def test_as_many_are_chosen_as_the_rule_says(sequence, seed, rate):
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
-def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
+def test_whole_words_are_selected_while_they_fit(sequence, seed, rate):
     ids, starts, maskable = prepared(sequence)
     how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=True)
     _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
@@ -73,7 +75,7 @@ def test_words_are_chosen_whole_and_as_many_as_fit(sequence, seed, rate):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_the_fates_of_the_chosen_are_80_10_10(whole):
+def test_selected_tokens_are_split_80_10_10(whole):
     size, sequences = 510, 400
     how = Masking(mask_id=MASK, replacement_ids=VOCAB, whole_word=whole)
     ids = np.full(size, 7)  # an id that a random one is only once in a thousand times
@@ -129,7 +131,7 @@ def by_sample(batches) -> dict[int, tuple[bytes, bytes]]:
     return found
 
 
-def test_a_sample_is_masked_alike_in_any_batch():
+def test_the_mask_of_a_sample_is_the_same_in_any_batch():
     assert by_sample(some_batch(tokens=60)) == by_sample(some_batch(tokens=400))
 
 
@@ -140,7 +142,7 @@ def test_another_epoch_has_other_masks():
     assert one != two
 
 
-def test_targets_are_what_stood_there_and_special_tokens_stay():
+def test_targets_are_the_original_tokens():
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=5)
     made = PackedBatches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
@@ -155,7 +157,7 @@ def test_targets_are_what_stood_there_and_special_tokens_stay():
         assert masked.counts == {"mlm": sum(expected), "nsp": len(plain)}
 
 
-def test_generators_are_their_own():
+def test_generators_are_independent():
     draws = {
         tuple(make_generator(seed, epoch, purpose, number).integers(2**62, size=2).tolist())
         for seed in (0, 1, 2**64 - 1)
@@ -166,14 +168,14 @@ def test_generators_are_their_own():
     assert len(draws) == 3 * 2 * len(Purpose) * 3
 
 
-def test_settings_that_make_no_sense_are_told():
+def test_invalid_settings_are_reported():
     with raises(ConfigError, "mlm_probability", "0"):
         Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=0)
     with raises(ConfigError, "split", fix="1"):
         Masking(mask_id=MASK, replacement_ids=VOCAB, split=(0.8, 0.1, 0.2))
 
 
-def test_the_tokenizer_says_what_may_stand_in():
+def test_replacement_ids_come_from_the_tokenizer():
     tokenizer = tiny_tokenizer()
     how = Masking.from_tokenizer(tokenizer)
     assert how.mask_id == tokenizer.mask_id
@@ -183,7 +185,7 @@ def test_the_tokenizer_says_what_may_stand_in():
     )
 
 
-def test_a_tokenizer_without_mask_is_told():
+def test_a_tokenizer_without_a_mask_token_is_reported():
     from cloze.text import backends
     from cloze.text.tokenizer import Tokenizer
 

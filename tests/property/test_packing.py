@@ -51,16 +51,16 @@ def as_in_text(count: int, length: int, full: float, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("full", [0.0, 0.4, 0.7])
 @pytest.mark.parametrize("places", [4, 16, 64])
-def test_nearly_all_places_are_filled(length, full, places):
+def test_there_is_little_padding(length, full, places):
     packing = pack_sequences(as_in_text(20_000, length, full, seed=places), length * places)
     assert packing.non_padding_fraction >= 0.98
 
 
-def test_rows_of_one_sequences_length_are_filled_too():
+def test_batches_as_long_as_one_sequence_have_little_padding():
     assert pack_sequences(as_in_text(5000, 128, 0.5, seed=0), 128).non_padding_fraction >= 0.98
 
 
-def test_a_sequence_that_fits_nowhere_is_told():
+def test_a_sequence_longer_than_a_batch_is_reported():
     with raises(ConfigError, "9 tokens", "8"):
         pack_sequences(np.array([3, 9]), 8)
 
@@ -83,7 +83,7 @@ def taken(made: PackedBatches, steps: int, start: int = 0, **share) -> list[list
     ]
 
 
-def test_every_epoch_has_all_its_samples_though_steps_run_on():
+def test_steps_that_cross_epochs_lose_no_sample():
     made = batches(per_step=3, pairs="none")
     seen = taken(made, -(-(len(made.epoch(0)) + len(made.epoch(1))) // 3))
     samples = [sample for step in seen for sample in step if sample[0] < 2]
@@ -93,14 +93,14 @@ def test_every_epoch_has_all_its_samples_though_steps_run_on():
 
 
 @pytest.mark.parametrize("stop", [1, 13, 29])
-def test_a_run_resumed_by_number_sees_the_same(stop):
+def test_a_resumed_run_has_the_same_batches(stop):
     first = batches(per_step=2)
     straight = taken(first, 30)
     assert straight[-1][-1][0] >= 1
     assert taken(batches(per_step=2), 30 - stop, stop) == straight[stop:]
 
 
-def test_known_sizes_spare_planning_what_is_past():
+def test_known_epoch_sizes_avoid_planning_earlier_epochs():
     first = batches(per_step=2)
     straight = taken(first, 40)
     later = next(n for n, step in enumerate(straight) if all(epoch == 1 for epoch, _ in step))
@@ -111,7 +111,7 @@ def test_known_sizes_spare_planning_what_is_past():
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_steps_are_the_same_however_many_processes_share_them(world):
+def test_steps_do_not_depend_on_the_number_of_processes(world):
     alone = taken(batches(per_step=4), 20)
     shares = [taken(batches(per_step=4), 20, rank=rank, world_size=world) for rank in range(world)]
     for step, together in enumerate(alone):
@@ -120,12 +120,12 @@ def test_steps_are_the_same_however_many_processes_share_them(world):
         assert sorted(sample for part in parts for sample in part) == sorted(together)
 
 
-def test_a_step_that_cannot_be_shared_is_told():
+def test_a_step_that_cannot_be_distributed_is_reported():
     with raises(ConfigError, "3", "2", fix="2"):
         batches(per_step=3).step(0, world_size=2)
 
 
-def test_a_batch_holds_its_samples_one_after_another():
+def test_a_batch_consists_of_its_samples_in_order():
     epoch = batches().epoch(0)
     for number in range(len(epoch)):
         batch = epoch[number]

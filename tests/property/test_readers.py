@@ -104,7 +104,7 @@ def same_or_error(path: Path, texts: list[str]) -> None:
 
 
 @given(tables(), st.sampled_from(["", *PACKERS]))
-def test_what_was_written_is_read(table: tuple[str, list[str], bytes], packing: str) -> None:
+def test_written_rows_are_read(table: tuple[str, list[str], bytes], packing: str) -> None:
     kind, texts, data = table
     packed = PACKERS[packing](data) if packing else data
     with a_file(f"a{kind}{packing}", packed) as path:
@@ -115,13 +115,13 @@ def test_what_was_written_is_read(table: tuple[str, list[str], bytes], packing: 
 
 
 @given(st.lists(ANY), st.booleans())
-def test_what_an_iterable_yields_is_read(texts: list[str], mappings: bool) -> None:
+def test_items_of_an_iterable_are_read(texts: list[str], mappings: bool) -> None:
     given_rows = [{"text": text, "label": 0} for text in texts] if mappings else texts
     assert [row.text for row in read_rows([given_rows])] == texts
 
 
 @given(tables(), st.sampled_from(list(PACKERS)), st.data())
-def test_a_damaged_packed_file_is_an_error_or_the_same(
+def test_a_damaged_compressed_file_is_an_error_or_unchanged(
     table: tuple[str, list[str], bytes], packing: str, data: st.DataObject
 ) -> None:
     kind, texts, plain = table
@@ -134,7 +134,7 @@ def test_a_damaged_packed_file_is_an_error_or_the_same(
 
 
 @given(tables(), st.sampled_from(list(PACKERS)), st.data())
-def test_a_cut_packed_file_is_an_error(
+def test_a_truncated_compressed_file_is_an_error(
     table: tuple[str, list[str], bytes], packing: str, data: st.DataObject
 ) -> None:
     kind, _, plain = table
@@ -145,7 +145,7 @@ def test_a_cut_packed_file_is_an_error(
 
 
 @given(st.lists(ANY, min_size=1, max_size=8), st.data())
-def test_a_damaged_parquet_file_is_an_error_or_the_same(
+def test_a_damaged_parquet_file_is_an_error_or_unchanged(
     texts: list[str], data: st.DataObject
 ) -> None:
     plain = bytearray(to_parquet(texts))
@@ -155,7 +155,7 @@ def test_a_damaged_parquet_file_is_an_error_or_the_same(
 
 
 @given(tables(), st.data())
-def test_a_cut_table_loses_nothing_before_the_cut(
+def test_a_truncated_table_keeps_the_rows_before_the_end(
     table: tuple[str, list[str], bytes], data: st.DataObject
 ) -> None:
     kind, texts, plain = table
@@ -171,7 +171,7 @@ def test_a_cut_table_loses_nothing_before_the_cut(
 
 
 @given(tables(), st.data())
-def test_damage_to_a_row_leaves_the_rows_before_it(
+def test_rows_before_a_damaged_one_are_read(
     table: tuple[str, list[str], bytes], data: st.DataObject
 ) -> None:
     kind, texts, plain = table
@@ -193,7 +193,7 @@ def test_damage_to_a_row_leaves_the_rows_before_it(
     st.binary(max_size=200), st.sampled_from([*WRITERS, *(f".txt{packing}" for packing in PACKERS)])
 )
 @example(b"\xff\xfe", ".csv")
-def test_no_bytes_at_all_crash_a_reader(data: bytes, ending: str) -> None:
+def test_no_bytes_crash_a_reader(data: bytes, ending: str) -> None:
     with a_file(f"a{ending}", data) as path:
         read(path)
 
@@ -211,7 +211,7 @@ def test_lines_and_errors_account_for_every_line(data: bytes) -> None:
 
 
 @given(st.lists(st.lists(LINE.filter(lambda text: text.strip()), min_size=1), min_size=1))
-def test_documents_are_the_lines_between_blanks(groups: list[list[str]]) -> None:
+def test_documents_are_separated_by_blank_lines(groups: list[list[str]]) -> None:
     data = "\n \n\n".join("\n".join(group) for group in groups).encode()
     with a_file("a.txt", data) as path:
         found = [

@@ -37,7 +37,7 @@ def tokens(stretches: np.ndarray) -> list[int]:
 
 
 @given(DOCUMENTS, LENGTHS, SEEDS, st.sampled_from([0.0, 0.1, 1.0]))
-def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed, short):
+def test_without_pairs_every_token_occurs_once_per_epoch(documents, length, seed, short):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="none", max_length=length, seed=seed, short_seq_prob=short)
     assert tokens(made.a) == list(range(corpus.sentence_starts[-1]))
@@ -48,7 +48,7 @@ def test_without_pairs_every_token_occurs_once_an_epoch(documents, length, seed,
 
 
 @given(DOCUMENTS, LENGTHS, SEEDS)
-def test_without_pairs_only_a_sentence_too_long_is_cut(documents, length, seed):
+def test_without_pairs_only_long_sentences_are_split(documents, length, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="none", max_length=length, seed=seed)
     edges = set(corpus.sentence_starts.tolist())
@@ -62,7 +62,7 @@ def alone(samples, number):
     return samples.make_batch(np.array([number]))
 
 
-def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
+def test_every_token_of_a_corpus_occurs_once_per_epoch(tmp_path):
     from corpora import numbered_tokenizer
 
     corpus = small_corpus(tmp_path, some_documents())
@@ -77,7 +77,9 @@ def test_a_real_corpus_occurs_once_an_epoch(tmp_path):
 
 
 @given(DOCUMENTS, LENGTHS, SEEDS)
-def test_a_wrong_b_is_from_another_document_and_a_right_one_follows(documents, length, seed):
+def test_negative_pairs_are_from_another_document_and_positive_ones_consecutive(
+    documents, length, seed
+):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="nsp", max_length=length, seed=seed)
     assert made.lengths.max() <= length
@@ -96,7 +98,7 @@ def test_a_wrong_b_is_from_another_document_and_a_right_one_follows(documents, l
 
 
 @given(DOCUMENTS, SEEDS)
-def test_what_a_wrong_b_displaces_is_put_back(documents, seed):
+def test_sentences_replaced_by_a_random_b_are_reused(documents, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="nsp", max_length=4000, seed=seed)  # so long that nothing is cut
     true_b = made.b[made.labels == 0]
@@ -104,7 +106,7 @@ def test_what_a_wrong_b_displaces_is_put_back(documents, seed):
     assert (made.a[made.labels == 0][:, 1] == true_b[:, 0]).all()
 
 
-def test_half_of_the_pairs_are_as_in_the_text():
+def test_half_of_the_pairs_are_positive():
     # The whole of such a document is one chunk. Right: one sample. Wrong: B is put back, and being
     # alone is the A of a second wrong one.
     count = 4000
@@ -117,7 +119,7 @@ def test_half_of_the_pairs_are_as_in_the_text():
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
-def test_sentences_longer_than_a_sample_make_as_many_right_pairs(pairs):
+def test_long_sentences_give_as_many_positive_as_negative_pairs(pairs):
     made = planned(InMemory([[50] * 40] * 200), pairs=pairs, max_length=16, seed=1)
     asked = made.labels[made.labels != IGNORE_INDEX]
     # the last sentence of a document has none after it, and is the A of a wrong pair, or alone
@@ -126,7 +128,7 @@ def test_sentences_longer_than_a_sample_make_as_many_right_pairs(pairs):
     assert len(asked) > 0.9 * len(made)
 
 
-def test_a_wrong_b_may_be_any_other_document_and_begin_at_any_sentence():
+def test_negative_pairs_cover_all_documents_and_sentences():
     corpus = InMemory([[1] * 4] * 10)
     seen = set()
     for seed in range(40):
@@ -135,7 +137,7 @@ def test_a_wrong_b_may_be_any_other_document_and_begin_at_any_sentence():
     assert seen == set(range(40))
 
 
-def test_one_document_in_ten_is_cut_short():
+def test_one_document_in_ten_has_short_samples():
     # Sentences of one token, so that the first sample of a document is as long as its target.
     count, room = 2000, 14
     corpus = InMemory([[1] * 100] * count)
@@ -156,7 +158,7 @@ def test_next_sentence_needs_two_documents():
 
 
 @given(DOCUMENTS, LENGTHS, SEEDS)
-def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
+def test_sentence_order_pairs_are_consecutive(documents, length, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="sop", max_length=length, seed=seed)
     assert made.lengths.max() <= length
@@ -170,13 +172,13 @@ def test_order_pairs_are_neighbours_in_their_document(documents, length, seed):
 
 
 @given(DOCUMENTS, SEEDS)
-def test_order_pairs_cover_the_text(documents, seed):
+def test_sentence_order_pairs_cover_the_text(documents, seed):
     corpus = InMemory(documents)
     made = planned(corpus, pairs="sop", max_length=4000, seed=seed)
     assert tokens(np.concatenate([made.a, made.b])) == list(range(corpus.sentence_starts[-1]))
 
 
-def test_half_of_the_order_pairs_are_exchanged():
+def test_half_of_the_sentence_order_pairs_are_exchanged():
     count = 4000
     made = planned(
         InMemory([[3, 3]] * count), pairs="sop", max_length=64, seed=1, short_seq_prob=0.0
@@ -199,7 +201,7 @@ def cut_one_by_one(a: int, b: int, most: int) -> tuple[int, int]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1), LENGTHS)
-def test_the_longer_is_cut_token_by_token(sizes, length):
+def test_the_longer_segment_is_truncated(sizes, length):
     a = np.array([[1000, 1000 + first] for first, _ in sizes])
     b = np.array([[5000, 5000 + second] for _, second in sizes])
     made = truncate_pairs(a, b, np.zeros(len(a), np.int64), length, np.random.default_rng(0))
@@ -209,7 +211,7 @@ def test_the_longer_is_cut_token_by_token(sizes, length):
     assert (made.a[:, 1] <= a[:, 1]).all()
 
 
-def test_either_end_is_cut_as_often():
+def test_both_ends_are_truncated_equally_often():
     count, off = 500, 40
     a = np.tile([0, 50 + off], (count, 1))
     b = np.tile([1000, 1003], (count, 1))
@@ -242,7 +244,7 @@ def test_other_seeds_and_epochs_give_other_plans():
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
 @given(documents=DOCUMENTS, seed=SEEDS)
-def test_long_documents_are_walked_in_parts(pairs, documents, seed):
+def test_long_documents_are_split_into_parts(pairs, documents, seed):
     corpus = InMemory(documents)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling_module, "PART_TOKENS", 25)
@@ -251,7 +253,7 @@ def test_long_documents_are_walked_in_parts(pairs, documents, seed):
     assert tokens(np.concatenate([made.a, own])) == list(range(corpus.sentence_starts[-1]))
 
 
-def test_a_sample_is_its_stretches_between_special_tokens():
+def test_a_sample_is_its_segments_with_special_tokens():
     corpus = InMemory([[4, 5, 6], [7, 3]])
     made = Samples(corpus.view, corpus.tokenizer, Sampling(pairs="nsp", max_length=12, seed=2))
     cls, sep = corpus.tokenizer.cls_id, corpus.tokenizer.sep_id
@@ -267,7 +269,7 @@ def test_a_sample_is_its_stretches_between_special_tokens():
         assert sample.labels.tolist() == [made.plan.labels[number]]
 
 
-def test_settings_and_tokenizers_that_do_not_fit_are_told(tmp_path):
+def test_invalid_settings_and_tokenizers_are_reported(tmp_path):
     corpus = InMemory([[3], [4]])
     with raises(ConfigError, "pairs", "nps", fix="nsp"):
         Sampling(pairs="nps")

@@ -21,7 +21,7 @@ TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=40).map("".join))
 
 
 @given(TEXTS)
-def test_nothing_but_blanks_is_left_out(text: str):
+def test_only_white_space_is_left_out(text: str):
     spans = find_sentence_spans(text)
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     assert edges == sorted(edges)
@@ -30,13 +30,13 @@ def test_nothing_but_blanks_is_left_out(text: str):
 
 
 @given(TEXTS)
-def test_every_sentence_has_text_and_no_blanks_around_it(text: str):
+def test_sentences_have_no_surrounding_white_space(text: str):
     for sentence in split_sentences(text):
         assert sentence
         assert sentence == sentence.strip()
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=5), min_size=1))
-def test_plain_sentences_come_back_one_by_one(words: list[str]):
+def test_plain_sentences_are_split(words: list[str]):
     made = [f"X{word} is here." for word in words]
     assert split_sentences(" ".join(made)) == made

@@ -61,7 +61,7 @@ def memory(process: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def test_all_english_text_fits_three_gibibytes(data_dir, script, vocab, tmp_path):
+def test_all_english_text_is_prepared_in_three_gibibytes(data_dir, script, vocab, tmp_path):
     sources = [data_dir / "text" / f"{name}.txt.xz" for name in ENGLISH]
     process = subprocess.Popen([sys.executable, script, vocab, tmp_path / "c", *sources])
     peak = 0
@@ -107,7 +107,7 @@ def test_twenty_kills_lose_nothing(data_dir, script, vocab, tmp_path):
         ("wiki-zh-00", "bert-base-chinese"),
     ],
 )
-def test_every_line_has_the_tokenizers_own_ids(data_dir, text, words):
+def test_every_line_has_the_ids_of_the_tokenizer(data_dir, text, words):
     tokenizer = Tokenizer.load(data_dir / "vocab" / f"{words}-vocab.txt")
     encoder = DocumentEncoder(EncoderSettings.from_tokenizer(tokenizer, "lines", None))
     batch: list[str] = []

@@ -19,7 +19,7 @@ def failing(path):
         raise OSError(28, "No space left on device")
 
 
-def test_a_failure_leaves_what_was_there(tmp_path):
+def test_a_failure_leaves_the_old_file(tmp_path):
     path = write_text(tmp_path / "folder" / "file", "old")
     with raises(OSError, "No space left"):
         failing(path)
@@ -29,7 +29,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_a_killed_process_left_goes_and_what_others_write_stays(tmp_path):
+def test_leftovers_of_killed_processes_are_removed_and_files_in_use_are_not(tmp_path):
     write_text(tmp_path / ".file.0123abcd.new", "half")
     write_text(tmp_path / ".file.mine", "text")
     with atomic_file(tmp_path / "file") as living:
@@ -51,14 +51,14 @@ def test_a_failure_to_write_names_the_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_cannot_take_its_name_leaves_nothing(tmp_path):
+def test_a_file_that_cannot_be_renamed_leaves_nothing(tmp_path):
     (tmp_path / "folder").mkdir()
     with raises(OSError, "folder"):
         write_text(tmp_path / "folder", "text")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
-def test_the_disk_holds_a_file_before_it_has_its_name(tmp_path, monkeypatch):
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, Path.replace
     monkeypatch.setattr(
         os, "fsync", lambda fd: (done.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd))
@@ -71,7 +71,7 @@ def test_the_disk_holds_a_file_before_it_has_its_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_a_file_is_for_whoever_the_umask_lets_in(tmp_path, mask):
+def test_the_permissions_of_a_file_follow_the_umask(tmp_path, mask):
     before = os.umask(mask)
     try:
         path = write_text(tmp_path / "file", "text")
@@ -80,7 +80,7 @@ def test_a_file_is_for_whoever_the_umask_lets_in(tmp_path, mask):
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_links_and_devices_stay_what_they_are(tmp_path):
+def test_links_and_devices_are_kept(tmp_path):
     (tmp_path / "link").symlink_to("real")
     assert write_text(tmp_path / "link", "text") == tmp_path / "link"
     assert (tmp_path / "link").is_symlink()
@@ -100,12 +100,12 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from([None, 1, 2]))
-def test_json_comes_back_as_it_was(tmp_path_factory, value, indent):
+def test_json_round_trip(tmp_path_factory, value, indent):
     path = tmp_path_factory.getbasetemp() / "value.json"
     assert read_json(write_json(path, value, indent=indent)) == value
 
 
-def test_half_a_surrogate_pair_is_escaped(tmp_path):
+def test_a_lone_surrogate_is_escaped(tmp_path):
     assert read_json(write_json(tmp_path / "a", ["caf\udce9 é"])) == ["caf\udce9 é"]
 
 
@@ -120,20 +120,20 @@ def test_half_a_surrogate_pair_is_escaped(tmp_path):
         (b" " * 101, "101 bytes"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path, content, said):
+def test_an_invalid_file_is_reported(tmp_path, content, said):
     (tmp_path / "a.json").write_bytes(content)
     with raises(FolderError, tmp_path / "a.json", said):
         read_json(tmp_path / "a.json", max_bytes=100 if len(content) == 101 else 1 << 20)
 
 
-def test_what_is_no_file_is_told(tmp_path):
+def test_a_missing_file_and_a_folder_are_reported(tmp_path):
     with raises(FolderError, "nowhere"):
         read_json(tmp_path / "nowhere")
     with raises(FolderError, "directory"):
         read_text(tmp_path, fix="mend it")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+def test_a_byte_order_mark_is_removed(tmp_path):
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbf[1]\r\n")
     assert read_text(tmp_path / "a") == "[1]\n"
     assert read_json(tmp_path / "a") == [1]
@@ -147,7 +147,7 @@ def write_file(path: Path, data: str) -> Path:
     return path
 
 
-def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
+def test_an_existing_path_needs_force(tmp_path: Path) -> None:
     assert check_output_path(tmp_path / "new") == tmp_path / "new"
     (tmp_path / "empty").mkdir()
     assert check_output_path(tmp_path / "empty") == tmp_path / "empty"
@@ -162,7 +162,7 @@ def test_a_fresh_path_overwrites_nothing_unasked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [True, False])
-def test_a_place_that_cannot_be_written_is_told_before_the_work(
+def test_a_path_that_cannot_be_written_is_reported_before_the_work(
     tmp_path: Path, file: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = write_file(tmp_path / "a.txt", "x") / "b" / "c"
@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     assert sorted(tmp_path.iterdir()) == before, "nothing is left of the trial"
 
 
-def test_what_is_no_file_can_be_written_to(tmp_path: Path) -> None:
+def test_devices_and_links_can_be_written(tmp_path: Path) -> None:
     assert check_output_path("/dev/null", force=True, file=True) == Path("/dev/null")
     link = tmp_path / "link"
     link.symlink_to(write_file(tmp_path / "there.txt", "x"))

@@ -24,13 +24,13 @@ def batch(lengths: list[int], *, first: int = 0) -> PackedBatch:
     return plain.with_masks(hidden, positions, ids[positions])
 
 
-def test_targets_are_counted_before_anything_is_computed():
+def test_targets_are_counted():
     assert batch([4, 5, 3]).counts == {"mlm": 4, "nsp": 2}
     assert len(batch([4, 5, 3])) == 3
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 9])
-def test_a_split_batch_holds_the_same(parts):
+def test_the_parts_of_a_split_batch_have_the_same_contents(parts):
     whole = batch([7, 2, 2, 9, 4, 4])
     split = whole.split(parts)
     assert 1 <= len(split) <= parts
@@ -46,7 +46,7 @@ def test_a_split_batch_holds_the_same(parts):
     assert sum(part.counts["mlm"] for part in split) == whole.counts["mlm"]
 
 
-def test_halves_have_about_as_many_tokens():
+def test_parts_have_about_the_same_number_of_tokens():
     left, right = batch([10, 2, 2, 2, 2, 2]).split(2)
     assert (left.lengths.tolist(), right.lengths.tolist()) == ([10], [2, 2, 2, 2, 2])
 

@@ -19,7 +19,7 @@ from corpora import (
 from helpers import raises
 
 
-def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
+def test_a_truncated_shard_is_detected_and_repaired(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
     shard = only_shard(corpus)
     whole = shard.read_bytes()
@@ -30,7 +30,7 @@ def test_a_truncated_shard_is_noticed_and_mended(tmp_path):
     assert shard.read_bytes() == whole
 
 
-def test_a_changed_byte_is_noticed_and_mended(tmp_path):
+def test_a_changed_byte_is_detected_and_repaired(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
     assert corpus.is_intact()
     shard = only_shard(corpus)
@@ -44,7 +44,7 @@ def test_a_changed_byte_is_noticed_and_mended(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [0, 4, 60, 200])
-def test_a_cut_shard_never_opens(tmp_path, cut):
+def test_a_truncated_shard_cannot_be_opened(tmp_path, cut):
     corpus = small_corpus(tmp_path, some_documents())
     shard = only_shard(corpus)
     shard.write_bytes(shard.read_bytes()[:cut])
@@ -52,7 +52,7 @@ def test_a_cut_shard_never_opens(tmp_path, cut):
         shards.read_shard(shard)
 
 
-def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
+def test_a_forged_shard_is_rejected_before_it_is_read(tmp_path):
     header = json.dumps({"ids": {"dtype": "U16", "shape": [2**40], "data_offsets": [0, 2**41]}})
     path = tmp_path / "s.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
@@ -75,7 +75,7 @@ def test_a_hostile_shard_is_refused_before_anything_is_read(tmp_path):
         (lambda d: d["index"].update(bytes=3), "3 bytes"),
     ],
 )
-def test_a_wrong_description_is_told(tmp_path, change, message):
+def test_an_invalid_description_is_reported(tmp_path, change, message):
     corpus = small_corpus(tmp_path, [["w1"]])
     path = corpus.folder / "corpus.json"
     description = json.loads(path.read_bytes())
@@ -85,7 +85,7 @@ def test_a_wrong_description_is_told(tmp_path, change, message):
         Corpus.open(corpus.folder)
 
 
-def test_a_folder_that_is_no_corpus_is_told(tmp_path):
+def test_a_folder_without_a_corpus_is_reported(tmp_path):
     with raises(FolderError, "corpus"):
         Corpus.open(tmp_path)
     (tmp_path / "corpus.json").write_text("{")
@@ -93,7 +93,7 @@ def test_a_folder_that_is_no_corpus_is_told(tmp_path):
         Corpus.open(tmp_path)
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_not_changed(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1"]])
     with raises(FolderError, "a.txt"):
         prepare_corpus(source, numbered_tokenizer(), tmp_path)

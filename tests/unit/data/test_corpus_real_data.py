@@ -25,7 +25,7 @@ def corpus(data_dir, tokenizer, tmp_path_factory):
     return prepare_corpus(source, tokenizer, tmp_path_factory.mktemp("c") / "corpus", workers=2)
 
 
-def test_a_real_corpus_is_small_and_known(corpus):
+def test_a_real_corpus_has_the_expected_size(corpus):
     assert corpus.is_intact()
     summary = corpus.summary
     assert summary.bytes <= 2.4 * summary.tokens  # 2.125 for ids and words, the rest is index
@@ -33,7 +33,7 @@ def test_a_real_corpus_is_small_and_known(corpus):
     assert 0.005 < summary.held_out / summary.documents < 0.02
 
 
-def test_the_ids_are_those_of_the_text(corpus, data_dir, tokenizer):
+def test_the_ids_equal_those_of_the_tokenizer(corpus, data_dir, tokenizer):
     lines = []
     for row in read_rows(data_dir / "text" / "wiki-short-01.txt.xz"):
         if not row.text:

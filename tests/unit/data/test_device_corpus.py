@@ -34,7 +34,7 @@ def batches_of(corpus, pairs="nsp", rate=0.25):
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])
-def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
+def test_tokens_equal_those_of_the_host_batch(corpus, pairs):
     batches, resident = batches_of(corpus, pairs)
     for number in range(len(batches.epoch(0)) + 2):  # into the next epoch, past one not full
         plain, (made,) = batches.batch(number), resident.step(number)
@@ -56,7 +56,7 @@ def test_the_tokens_are_those_of_the_plain_batch(corpus, pairs):
         assert made.sample_ids.tolist() == plain.sample_ids.tolist()
 
 
-def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
+def test_sequences_respect_max_seqlen_and_shapes_are_constant(corpus):
     batches, resident = batches_of(corpus)
     shapes = set()
     for number in range(len(batches.epoch(0))):
@@ -69,7 +69,7 @@ def test_no_sequence_is_longer_than_said_and_all_shapes_are_one(corpus):
     assert len(shapes) == 1
 
 
-def test_masks_hide_as_many_as_were_asked_for(corpus):
+def test_num_masked_tokens_are_masked(corpus):
     batches, resident = batches_of(corpus)
     masking = Masking.from_tokenizer(numbered_tokenizer(), mlm_probability=0.25)
     vocab = torch.from_numpy(masking.replacement_ids)
@@ -93,7 +93,7 @@ def test_masks_hide_as_many_as_were_asked_for(corpus):
         assert (hidden.ids[untouched] == row.ids[untouched]).all()
 
 
-def test_the_chosen_are_hidden_swapped_and_left_in_their_shares(corpus):
+def test_selected_tokens_are_masked_replaced_and_kept_in_the_given_fractions(corpus):
     _, resident = batches_of(corpus)
     masking = Masking.from_tokenizer(numbered_tokenizer())
     vocab = torch.from_numpy(masking.replacement_ids)
@@ -109,7 +109,7 @@ def test_the_chosen_are_hidden_swapped_and_left_in_their_shares(corpus):
     assert fates / fates.sum() == pytest.approx([0.8, 0.1, 0.1], abs=0.015)
 
 
-def test_a_batch_too_large_is_split_and_loses_nothing(corpus):
+def test_a_split_batch_loses_nothing(corpus):
     batches, resident = batches_of(corpus)
     (made,) = resident.step(0)
     parts = made.split(3)
@@ -118,7 +118,7 @@ def test_a_batch_too_large_is_split_and_loses_nothing(corpus):
     assert sum(part.num_masked for part in parts) == pytest.approx(made.num_masked, abs=2)
 
 
-def test_the_masks_of_a_judgement_stay(corpus):
+def test_masks_for_evaluation_are_fixed(corpus):
     tokenizer = numbered_tokenizer()
     batches, resident = batches_of(corpus)
     config = BertConfig(

@@ -25,7 +25,7 @@ def work(sent: bytes) -> None:
     subprocess.run([sys.executable, "-m", "cloze.data.encoder_workers"], input=sent, check=True)
 
 
-def test_a_whole_job_is_done(tmp_path):
+def test_a_complete_message_writes_a_shard(tmp_path):
     recipe, job = frames(tmp_path / "shard")
     work(recipe + job)
     assert (tmp_path / "shard").is_file()

@@ -106,5 +106,5 @@ def test_options_in_a_table(tmp_path: Path) -> None:
         ([["t"], ["q"], "id"], ("'q'", "options")),
     ],
 )
-def test_a_bad_choice_is_named(row: object, problem: str) -> None:
+def test_an_invalid_choice_is_reported(row: object, problem: str) -> None:
     assert problems(read_choice_examples, [[row]]) == [Mentions("<list>:1: ", problem)]

@@ -40,7 +40,7 @@ def problems(read: object, source: object) -> list[str]:
     return [error.problem for error in errors]
 
 
-def test_squad_both_ways(tmp_path: Path) -> None:
+def test_squad_1_and_2(tmp_path: Path) -> None:
     path = write(
         tmp_path / "dev.json",
         squad(
@@ -71,14 +71,14 @@ def test_flat_rows_of_data_sets(tmp_path: Path) -> None:
     assert (second.answers, second.origin.line) == ((), 3)
 
 
-def test_an_answer_is_moved_to_where_it_stands_nearest() -> None:
+def test_an_answer_is_moved_to_its_nearest_occurrence() -> None:
     for said, stands in ((7, 8), (9, 8), (12, 13), (99, 13), (-5, 8)):
         assert answers_of(flat([{"text": "Bob", "answer_start": said}])) == (
             Answer(text="Bob", start=stands),
         )
 
 
-def test_answers_in_other_words_come_last() -> None:
+def test_answers_that_are_not_in_the_context_come_last() -> None:
     given = [{"text": "Robert", "answer_start": -1}, {"text": "Bob", "answer_start": -1}]
     assert answers_of(flat(given)) == (Answer(text="Bob", start=8), Answer(text="Robert", start=-1))
 
@@ -107,7 +107,7 @@ def test_answers_in_other_words_come_last() -> None:
         ("x", ("'x'", "question", "context")),
     ],
 )
-def test_a_bad_question_is_named(row: object, problem: str) -> None:
+def test_an_invalid_question_is_reported(row: object, problem: str) -> None:
     with raises(InputError, "<list>:1", problem):
         list(read_question_examples([[row]]))
 

@@ -87,12 +87,12 @@ def test_entities(data_dir, file, sentences, documents, spans):
         "chinese/AFQMC/dev.txt",
     ],
 )
-def test_tables_of_texts_are_not_taken_for_tagged_words(data_dir, file):
+def test_tables_of_texts_are_not_read_as_tagged_words(data_dir, file):
     with raises(InputError, "label"):
         list(read_tagged_examples(data_dir / file))
 
 
-def test_the_text_of_conllu_is_that_of_its_comments(data_dir):
+def test_the_text_of_conllu_equals_its_text_comments(data_dir):
     file = data_dir / "ud_ewt" / "en_ewt-ud-dev.conllu.xz"
     with lzma.open(file, "rt", encoding="utf-8") as lines:
         texts = [

@@ -67,7 +67,7 @@ def fifo(path: Path, data: bytes) -> Path:
 
 
 @pytest.mark.parametrize(("read", "ending", "text"), KINDS)
-def test_what_is_piped_reads_as_a_file(
+def test_a_pipe_is_read_like_a_file(
     tmp_path: Path, pipe: Callable[[bytes], None], read: Read, ending: str, text: str
 ) -> None:
     path = tmp_path / f"data.{ending}"
@@ -99,7 +99,7 @@ def test_what_is_piped_reads_as_a_file(
         (read_choice_examples, b'{"text": "a"}', "input:1"),
     ],
 )
-def test_what_is_wrong_is_told_by_line(
+def test_errors_of_a_pipe_have_line_numbers(
     pipe: Callable[[bytes], None], read: Read, data: bytes, message: str
 ) -> None:
     pipe(data)
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_told_by_line(
         list(read("-"))
 
 
-def test_a_pipe_is_read_as_it_is_asked_for(pipe: Callable[[bytes], None]) -> None:
+def test_a_pipe_is_read_lazily(pipe: Callable[[bytes], None]) -> None:
     pipe(b"text\tlabel\n" + b"a\tyes\n" * 100_000)
     assert next(read_text_examples("-")).text == "a"
     assert sys.stdin.buffer.tell() < 20_000

@@ -119,7 +119,7 @@ def survey(source: object, **options: object) -> tuple[list[object], list[str]]:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 12 else "",
 )
-def test_the_columns_of_a_table_are_found(
+def test_columns_are_detected(
     tmp_path: Path,
     name: str,
     data: str | bytes,
@@ -132,7 +132,7 @@ def test_the_columns_of_a_table_are_found(
     assert parts(path, text=text, pair=pair, label=label or False) == parts(path)
 
 
-def test_an_example_knows_where_it_stood(tmp_path: Path) -> None:
+def test_an_example_has_its_file_and_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"two\nlines",x\nb,y\n')
     assert list(read_text_examples(path)) == [
         TextExample(text="two\nlines", label="x", origin=Origin(file=str(path), line=2)),
@@ -140,7 +140,7 @@ def test_an_example_knows_where_it_stood(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_may_be_asked_for_by_name_and_by_number(tmp_path: Path) -> None:
+def test_columns_are_requested_by_name_or_number(tmp_path: Path) -> None:
     sick = write(
         tmp_path / "sick.tsv",
         "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
@@ -160,7 +160,7 @@ def test_columns_may_be_asked_for_by_name_and_by_number(tmp_path: Path) -> None:
     assert parts(two, label=1)[0] == ("a b", None, "pos")
 
 
-def test_a_label_that_is_not_wanted_cannot_be_wrong(tmp_path: Path) -> None:
+def test_labels_that_are_not_read_are_not_checked(tmp_path: Path) -> None:
     sick = write(tmp_path / "a.tsv", "text\trelatedness_score\tentailment_label\na\t\tx\nb\t1\t\n")
     assert parts(sick, label=False) == [("a", None, None), ("b", None, None)]
     bare = write(tmp_path / "b.tsv", "a b\t1\nc d\t\n")
@@ -186,7 +186,7 @@ def test_json_lines_arrays_parquet_and_data_sets(tmp_path: Path) -> None:
     assert [str(one.origin) for one in read_text_examples([rows])] == ["<list>:1", "<list>:2"]
 
 
-def test_classes_of_a_data_set_have_their_names() -> None:
+def test_classes_of_a_data_set_have_names() -> None:
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
@@ -219,7 +219,7 @@ def test_several_files_are_read_in_order_with_one_kind_of_label(tmp_path: Path) 
         ([" pos ", "neg"], ["pos", "neg"]),
     ],
 )
-def test_labels_are_names_or_numbers_or_not_known(
+def test_labels_are_names_numbers_or_unknown(
     tmp_path: Path, labels: list[str], want: list[object]
 ) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"t\t{one}\n" for one in labels))
@@ -263,7 +263,7 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
     assert parts(write(tmp_path / "a.tsv", "\tb\t1\na\t\t0\n")) == [("", "b", "1"), ("a", "", "0")]
 
 
-def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
+def test_later_rows_do_not_change_the_detected_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\n" + "t\t1\n" * ROWS_INSPECTED + "t\t0.5\n")
     assert [label for _, _, label in parts(path)] == ["1"] * ROWS_INSPECTED + ["0.5"]
 
@@ -320,7 +320,7 @@ def test_later_rows_do_not_change_what_the_first_told(tmp_path: Path) -> None:
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+def test_invalid_input_is_reported(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     path = write(tmp_path / name, data)
     with raises(InputError, problem) as caught:
         parts(path)
@@ -329,7 +329,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, pr
     assert len(errors) == 1
 
 
-def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_missing_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\n")
     with raises(InputError, "a.tsv:1", "lable", fix="label"):
         parts(path, label="lable")
@@ -343,13 +343,15 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
         parts(write(tmp_path / "b.tsv", ""))
 
 
-def test_what_was_read_before_a_file_breaks_is_given(tmp_path: Path) -> None:
+def test_rows_before_a_broken_one_are_read(tmp_path: Path) -> None:
     rows = b"text\tlabel\n" + b"a\tx\n" * 5
     path = write(tmp_path / "a.tsv.gz", gzip.compress(rows)[:-4])
     assert survey(path) == (["x"] * 5, [Mentions(f"{path}:7: ", "gzip")])
 
 
-def test_a_json_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_json_file_that_is_too_large_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(records, "MAX_JSON_CHARS", 2**20)
     path = write(tmp_path / "a.json", b'["' + b"x" * 2**20 + b'"]')
     with raises(InputError, "a.json", "1", fix="JSON"):

@@ -32,12 +32,12 @@ from helpers import raises
         ("B-PER I-PER PER", "IOB2"),  # one slip does not make a file of another kind
     ],
 )
-def test_the_scheme_is_told_from_the_tags(tags: str, scheme: str) -> None:
+def test_the_scheme_is_detected_from_the_tags(tags: str, scheme: str) -> None:
     assert detect_tag_scheme(tags.split()) == scheme
     assert detect_tag_scheme([["O"], tags.split(), []]) == scheme
 
 
-def test_what_one_sentence_leaves_open_another_tells() -> None:
+def test_the_scheme_is_detected_from_all_sentences() -> None:
     assert detect_tag_scheme([["B-PER"], ["I-PER"]]) == "IOB2"
     assert detect_tag_scheme([["I-PER", "B-PER"], ["I-LOC"]]) == "IOB1"  # they do not touch
     assert detect_tag_scheme([["I-PER"], ["S-PER"]]) == "BIOES"
@@ -58,11 +58,11 @@ def test_what_one_sentence_leaves_open_another_tells() -> None:
         ("", []),
     ],
 )
-def test_spans_are_read_as_conlleval_reads_them(tags: str, spans: list[object]) -> None:
+def test_spans_are_decoded_like_conlleval(tags: str, spans: list[object]) -> None:
     assert tags_to_spans(tags.split()) == spans
 
 
-def test_a_scheme_that_is_named_is_taken() -> None:
+def test_a_given_scheme_is_used() -> None:
     assert tags_to_spans(["B-A", "I-A"], "plain") == [(0, 1, "B-A"), (1, 2, "I-A")]
     assert convert_to_iob2(["PER", "PER", "O"], "IOB1") == ("B-PER", "I-PER", "O")
     assert convert_to_iob2(["B-A", "M-A"], "bmes") == ("B-A", "I-A")
@@ -74,7 +74,7 @@ def test_a_scheme_that_is_named_is_taken() -> None:
         tags_to_spans(["O"], "IOB3")
 
 
-def test_tags_of_spans_have_room_for_each() -> None:
+def test_invalid_spans_are_rejected() -> None:
     assert spans_to_tags([(1, 3, "A"), (3, 4, "A")], 5) == ("O", "B-A", "I-A", "B-A", "O")
     with raises(InputError, "spans", "1", "3"):
         spans_to_tags([(0, 2, "A"), (1, 3, "B")], 3)

@@ -66,7 +66,7 @@ def test_conll_columns_with_documents(tmp_path: Path) -> None:
     assert [one.tags for one in read_tagged_examples(path, column=2)][1:] == [("NNP",), ("NNP",)]
 
 
-def test_documents_go_on_counting_and_sentences_without_one_stand_alone(tmp_path: Path) -> None:
+def test_documents_are_numbered_over_all_files(tmp_path: Path) -> None:
     bare = write(tmp_path / "a.conll", "a O\n\nb O\n")
     marked = write(tmp_path / "b.conll", "a O\n\nb O\n\n-DOCSTART- O\n\nc O\n")
     assert [one.document for one in read_tagged_examples([bare, marked, marked])] == [
@@ -81,7 +81,7 @@ def test_documents_go_on_counting_and_sentences_without_one_stand_alone(tmp_path
     ]
 
 
-def test_tabs_part_columns_where_there_are_any(tmp_path: Path) -> None:
+def test_tabs_separate_columns_if_there_are_any(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "New York\tB-LOC\n!\tO\n")
     (one,) = read_tagged_examples(path)
     assert words(one) == ["New York", "!"]
@@ -97,7 +97,7 @@ def test_words_alone_have_no_tags(tmp_path: Path) -> None:
     ]
 
 
-def test_the_scheme_is_that_of_the_whole_file(tmp_path: Path) -> None:
+def test_the_scheme_is_detected_from_the_whole_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.bmes", "北 S-LOC\n\n张 B-PER\n三 E-PER\n\n京 I-LOC\n")
     assert [one.tags for one in read_tagged_examples(path)] == [
         ("B-LOC",),
@@ -109,7 +109,7 @@ def test_the_scheme_is_that_of_the_whole_file(tmp_path: Path) -> None:
         read_tagged_examples(path, scheme="BIX")
 
 
-def test_characters_on_one_line_and_their_tags_behind_a_tab(tmp_path: Path) -> None:
+def test_characters_and_tags_on_one_line(tmp_path: Path) -> None:
     path = write(
         tmp_path / "dev.char.bmes", "好\tO\n高 勇 ， 1 9 岁\tB-NAME E-NAME O O O O\n\n李 某\tO O\n"
     )
@@ -120,7 +120,7 @@ def test_characters_on_one_line_and_their_tags_behind_a_tab(tmp_path: Path) -> N
     assert [one.origin.line for one in (first, second, third)] == [1, 2, 4]
 
 
-def test_an_ideographic_space_is_a_word_like_any_other(tmp_path: Path) -> None:
+def test_an_ideographic_space_is_a_word(tmp_path: Path) -> None:
     (one,) = read_tagged_examples(write(tmp_path / "a.bmes", "好 O\n\u3000 O\n人 B-PER\n"))
     assert words(one) == ["好", "\u3000", "人"]
 
@@ -162,7 +162,7 @@ def test_conllu_words_ranges_and_empty_nodes(tmp_path: Path) -> None:
     assert next(read_tagged_examples(path, column=2)).tags == ("I", "do", "n't", ".")
 
 
-def test_a_range_that_is_longer_than_its_sentence_costs_nothing(tmp_path: Path) -> None:
+def test_a_range_longer_than_its_sentence_is_read_fast(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conllu", conllu("1-999999999 ab _ _ _", "1 a X x _", "2 b X x _"))
     assert [one.text for one in read_tagged_examples(path)] == ["ab"]
 
@@ -207,7 +207,7 @@ def test_spans_of_a_text_become_tags_of_whole_words(tmp_path: Path) -> None:
     assert len({one.document for one in found}) == len(rows)
 
 
-def test_words_with_tags_as_data_sets_have_them(tmp_path: Path) -> None:
+def test_words_with_tags_of_data_sets(tmp_path: Path) -> None:
     rows = [{"tokens": ["Ann", "left"], "ner_tags": ["I-PER", "O"], "upos": ["PROPN", "VERB"]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     for source in (tmp_path / "a.parquet", [rows]):
@@ -231,7 +231,7 @@ def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
 # --- words
 
 
-def test_words_are_joined_with_blanks_but_for_wide_characters() -> None:
+def test_words_are_joined_with_spaces_except_between_wide_characters() -> None:
     text, places = join_words(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
     assert text == "GDP 增长 5 % 。 ” ok ！"
     assert [text[a:b] for a, b in places] == ["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"]
@@ -240,7 +240,7 @@ def test_words_are_joined_with_blanks_but_for_wide_characters() -> None:
     assert join_words([]) == ("", ())
 
 
-def test_words_are_marked_off_as_bert_parts_them() -> None:
+def test_words_are_found_as_in_basic_tokenization() -> None:
     text = "It's 5€, naïve हिन्दी\t中文!\u200b $x"
     marked = [text[a:b] for a, b in find_words(text)]
     assert marked == [
@@ -285,7 +285,7 @@ def test_words_are_marked_off_as_bert_parts_them() -> None:
         ),
     ],
 )
-def test_a_bad_row_is_named_and_its_sentence_left_out(
+def test_an_invalid_row_is_reported_and_its_sentence_skipped(
     tmp_path: Path, name: str, data: str | bytes, problem: str
 ) -> None:
     path = write(tmp_path / name, data)
@@ -321,7 +321,7 @@ def test_a_bad_row_is_named_and_its_sentence_left_out(
         ([1], ("spans", "tags")),
     ],
 )
-def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> None:
+def test_an_invalid_record_is_reported(tmp_path: Path, row: object, problem: str) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + json.dumps(row))
     with raises(InputError, "a.jsonl:2", problem):
         list(read_tagged_examples(path))
@@ -329,7 +329,7 @@ def test_a_bad_record_is_named(tmp_path: Path, row: object, problem: str) -> Non
     assert len(found) == len(problems) == 1
 
 
-def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
+def test_labelled_texts_are_not_read_as_words(tmp_path: Path) -> None:
     data = "text\tlabel\na good film\tpos\n\nso bad\tneg\ndull\tneg\nit was fine\tpos\n"
     path = write(tmp_path / "a.tsv", data)
     with raises(InputError, "a.tsv:2", "a good film", fix="classify"):
@@ -345,20 +345,18 @@ def test_texts_with_a_label_each_are_no_words(tmp_path: Path) -> None:
         "อาหารที่ร้านนี้อร่อยมากๆเลย\tpos\nบริการแย่มากไม่กลับไปอีกแล้ว\tneg\n",
     ],
 )
-def test_texts_that_are_written_without_blanks_are_no_words_either(
-    tmp_path: Path, data: str
-) -> None:
+def test_labelled_texts_without_spaces_are_not_read_as_words(tmp_path: Path, data: str) -> None:
     with raises(InputError, "a.tsv:", fix="classify"):
         list(read_tagged_examples(write(tmp_path / "a.tsv", data)))
 
 
-def test_a_few_long_words_are_words(tmp_path: Path) -> None:
+def test_a_few_long_words_are_accepted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "中华人民共和国\tNR\n成立\tVV\n了\tAS\n。\tPU\n")
     (one,) = read_tagged_examples(path)
     assert words(one) == ["中华人民共和国", "成立", "了", "。"]
 
 
-def test_columns_that_are_not_there_and_files_that_are_no_text(tmp_path: Path) -> None:
+def test_missing_columns_and_binary_files_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
     with raises(InputError, "a.conll:1", "4", "3"):
         list(read_tagged_examples(path, column=4))

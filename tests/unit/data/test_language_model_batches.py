@@ -8,7 +8,7 @@ END, BOS = 2, 1
 TEXT = np.array([5, 6, 7, END, 8, END, 9, 10, END], np.int32)
 
 
-def test_every_word_comes_once_in_an_epoch_with_the_words_before_it():
+def test_every_token_occurs_once_per_epoch_with_its_context():
     windows = ContextWindows(TEXT, order=3, bos_id=BOS, eos_id=END, batch_size=3)
     assert windows.per_epoch == 3
     batches = [windows.batch(step) for step in range(3)]
@@ -29,7 +29,7 @@ def test_every_word_comes_once_in_an_epoch_with_the_words_before_it():
     assert again.tolist() != places.tolist()
 
 
-def test_a_step_asked_alone_is_the_same():
+def test_steps_can_be_read_in_any_order():
     for kind in (
         lambda: ContextWindows(TEXT, order=4, bos_id=BOS, eos_id=END, batch_size=2, seed=3),
         lambda: BPTTBatches(TEXT, batch_size=2, num_steps=2, seed=3),
@@ -41,7 +41,7 @@ def test_a_step_asked_alone_is_the_same():
         assert (wanted.targets == found.targets).all()
 
 
-def test_strips_go_on_where_the_last_batch_ended():
+def test_bptt_batches_continue_where_the_previous_one_ended():
     text = np.arange(100, dtype=np.int32)
     strips = BPTTBatches(text, batch_size=4, num_steps=5)
     assert strips.per_epoch == 5
@@ -53,7 +53,7 @@ def test_strips_go_on_where_the_last_batch_ended():
     assert strips.batch(5).inputs[0, 0] != first.inputs[0, 0]  # another place of the circle
 
 
-def test_some_strips_forget():
+def test_some_states_are_reset():
     text = np.arange(1000, dtype=np.int32)
     strips = BPTTBatches(text, batch_size=10, num_steps=5, reset_prob=0.3)
     kept = np.stack([strips.batch(n).keep_state for n in range(1, 20)])
@@ -61,7 +61,7 @@ def test_some_strips_forget():
     assert (kept == np.stack([strips.batch(n).keep_state for n in range(1, 20)])).all()
 
 
-def test_a_text_shorter_than_a_batch_comes_round_again():
+def test_a_text_shorter_than_a_batch_is_repeated():
     assert BPTTBatches(TEXT, batch_size=3, num_steps=7).batch(4).inputs.shape == (3, 7)
     windows = ContextWindows(TEXT, order=2, bos_id=BOS, eos_id=END, batch_size=20)
     assert len(set(windows.batch(0).sample_ids)) == len(TEXT)

@@ -32,7 +32,7 @@ def encoded(count=40, seed=0):
     ]
 
 
-def test_lines_go_together_whatever_the_files_are_called(tmp_path):
+def test_lines_of_two_files_are_paired(tmp_path):
     source = write(tmp_path, "train.en", ["a b", "", "c\u2028d", "e"])
     target = tmp_path / "train.de.gz"
     with gzip.open(target, "wt", encoding="utf-8") as file:
@@ -46,13 +46,13 @@ def test_lines_go_together_whatever_the_files_are_called(tmp_path):
     assert [row.text for row in read_all_lines(source)] == ["a b", "", "c\u2028d", "e"]
 
 
-def test_lists_go_as_well():
+def test_lists_are_accepted():
     found = load_parallel_text(["a"], ["b"])
     assert found.fingerprint == load_parallel_text(["a"], ["b"]).fingerprint
     assert found.fingerprint != load_parallel_text(["b"], ["a"]).fingerprint
 
 
-def test_what_a_user_can_get_wrong(tmp_path):
+def test_invalid_input_is_reported(tmp_path):
     source = write(tmp_path, "a.en", ["one", "two", "three"])
     target = write(tmp_path, "a.de", ["eins", "zwei"])
     with raises(InputError, "a.en", "3", "a.de", "2"):
@@ -69,7 +69,7 @@ def test_what_a_user_can_get_wrong(tmp_path):
         load_parallel_text(tmp_path / "latin", ["a"])
 
 
-def test_an_epoch_has_every_pair_once_and_each_its_own_order():
+def test_every_epoch_has_every_pair_once_in_another_order():
     source, target = encoded()
     pairs = TranslationBatches(source, target, batch_tokens=40, seed=1)
     epochs = [
@@ -103,7 +103,7 @@ def test_rows_are_padded():
     assert batch.lengths.tolist() == [5, 5]
 
 
-def test_rectangles_are_filled_up_so_that_shapes_come_again():
+def test_arrays_are_padded_to_few_shapes():
     pairs = TranslationBatches([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
     arrays = pairs.batch(0, scheduled_sampling_prob=0.5).arrays()
     assert [array.shape for array in arrays.values()] == [(8, 8), (8, 8), (8, 8), ()]
@@ -137,7 +137,7 @@ def test_an_epoch_of_sentences_has_few_shapes():
     assert np.maximum(source, target).sum() > 0.7 * room
 
 
-def test_a_batch_splits_into_the_same_pairs():
+def test_a_split_batch_has_the_same_pairs():
     source, target = encoded()
     (batch,) = TranslationBatches(source, target, batch_tokens=10_000).batches()
     for parts in (1, 2, 3, 100):
@@ -154,7 +154,7 @@ def test_a_batch_splits_into_the_same_pairs():
 
 @pytest.mark.data
 @pytest.mark.parametrize(("part", "count"), [("val", 1014), ("test_2016_flickr", 1000)])
-def test_real_pairs_come_back_as_they_were(data_dir, part, count):
+def test_real_pairs_round_trip(data_dir, part, count):
     found = load_parallel_text(
         data_dir / f"multi30k/{part}.en.gz", data_dir / f"multi30k/{part}.de.gz"
     )
@@ -166,7 +166,7 @@ def test_real_pairs_come_back_as_they_were(data_dir, part, count):
 
 
 @pytest.mark.data
-def test_real_files_that_do_not_go_together(data_dir):
+def test_real_files_of_different_lengths_are_rejected(data_dir):
     with raises(InputError, "val.en.gz", "1,014", "flickr.de.gz", "1,000"):
         load_parallel_text(
             data_dir / "multi30k/val.en.gz", data_dir / "multi30k/test_2016_flickr.de.gz"

@@ -22,7 +22,7 @@ from corpora import (
 from helpers import raises, tiny_tokenizer
 
 
-def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
+def test_ids_words_sentences_and_documents(tmp_path):
     documents = [["w1 w2 wx", "w3"], ["w4, w5"]]
     corpus = small_corpus(tmp_path, documents)
     tokenizer = numbered_tokenizer()
@@ -39,7 +39,7 @@ def test_ids_words_sentences_and_documents_are_those_of_the_text(tmp_path):
     assert summary.unknown_rate == 1 / 8
 
 
-def test_sentences_are_found_when_lines_are_paragraphs(tmp_path):
+def test_paragraphs_are_split_into_sentences(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["A cat sat. The cat, Mr. A, sat."], ["B."]])
     corpus = prepare_corpus(
         source, tiny_tokenizer(), tmp_path / "c", CorpusOptions(hold_out=0.0), workers=1
@@ -47,7 +47,7 @@ def test_sentences_are_found_when_lines_are_paragraphs(tmp_path):
     assert corpus.document_starts.tolist() == [0, 2, 3]
 
 
-def test_the_number_of_workers_does_not_show(tmp_path, many_shards):
+def test_the_corpus_does_not_depend_on_the_number_of_workers(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     for workers in (1, 2, 3):
         prepare_corpus(
@@ -59,7 +59,7 @@ def test_the_number_of_workers_does_not_show(tmp_path, many_shards):
     assert contents(tmp_path / "3") == one
 
 
-def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
+def test_a_document_longer_than_a_chunk_is_one_document(tmp_path, many_shards):
     long = [f"w{n} w{n + 1} w{n + 2}" for n in range(400)]
     corpus = small_corpus(tmp_path, [["w1"], long, ["w2"]])
     assert len(list((corpus.folder / "shards").iterdir())) > 3
@@ -71,7 +71,7 @@ def test_a_document_longer_than_a_chunk_stays_one(tmp_path, many_shards):
     assert all(corpus.read_tokens(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
 
 
-def test_two_bytes_and_a_bit_for_each_token(tmp_path):
+def test_a_token_takes_two_bytes_and_one_bit(tmp_path):
     corpus = small_corpus(tmp_path, [["w1 " * 5000]] * 3)
     shard = only_shard(corpus)
     assert shard.stat().st_size <= 2.2 * len(corpus) + 1000
@@ -93,7 +93,7 @@ def test_special_tokens_in_the_text_are_text(tmp_path):
     assert tokenizer.special_ids & set(ids.tolist()) == {tokenizer.unk_id}
 
 
-def test_the_limits_of_the_tokenizer_do_not_matter(tmp_path):
+def test_truncation_and_padding_of_the_tokenizer_are_ignored(tmp_path):
     tokenizer = numbered_tokenizer()
     tokenizer.backend.enable_truncation(3)
     tokenizer.backend.enable_padding(length=20)
@@ -104,7 +104,7 @@ def test_the_limits_of_the_tokenizer_do_not_matter(tmp_path):
 # Once is enough.
 
 
-def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
+def test_invalid_rows_are_reported_or_skipped(tmp_path):
     source = tmp_path / "a.txt"
     source.write_bytes(b"w1 w2\n\xff\xfe broken\nw3\n")
     tokenizer = numbered_tokenizer()
@@ -115,7 +115,7 @@ def test_text_that_cannot_be_read_is_told_or_counted(tmp_path):
     assert (summary.skipped, summary.tokens) == (1, 3)
 
 
-def test_no_text_at_all_is_told(tmp_path):
+def test_empty_sources_are_reported(tmp_path):
     empty, control, binary = tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "c.txt"
     empty.touch()
     control.write_text("\x01\x02\n")
@@ -136,7 +136,7 @@ def give_up(text: str) -> list[str]:
     return []
 
 
-def test_a_worker_that_dies_is_told(tmp_path, many_shards):
+def test_a_worker_that_dies_is_reported(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=give_up)
     with raises(ClozeError, "worker", "exit code 3", fix="fewer"):
@@ -148,14 +148,14 @@ def talk_and_refuse(text: str) -> list[str]:
     return [text, "more"]
 
 
-def test_a_worker_says_what_is_wrong(tmp_path, many_shards, capfd):
+def test_an_error_in_a_worker_is_reported(tmp_path, many_shards, capfd):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=talk_and_refuse)
     with raises(InputError, "more"):
         prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
 
 
-def test_a_segmenter_that_workers_cannot_import_is_told(tmp_path, many_shards):
+def test_a_segmenter_that_workers_cannot_import_is_reported(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=lambda text: [text])
     with raises(ConfigError, "segmenter", fix="worker"):
@@ -205,7 +205,7 @@ def test_held_out_documents_are_chosen_by_their_text_alone(tmp_path):
     assert 10 <= len(held["a"]) <= 40
 
 
-def test_something_is_always_held_out_and_something_left():
+def test_both_splits_have_documents():
     hashes = np.array([2**63, 2**64 - 1, 2**62], np.uint64)
     assert choose_held_out(hashes, 1e-9).tolist() == [False, False, True]
     assert choose_held_out(hashes, 0.999999999).tolist() == [True, False, True]
@@ -218,7 +218,7 @@ def test_something_is_always_held_out_and_something_left():
     assert not choose_held_out(hashes[:1], 0.1).any()
 
 
-def test_counts_are_those_of_the_view(tmp_path):
+def test_count_token_ids(tmp_path):
     corpus = small_corpus(tmp_path, some_documents(), hold_out=0.3)
     counts = corpus.train.count_token_ids() + corpus.held_out.count_token_ids()
     ids, _ = corpus.read_tokens(0, len(corpus))
@@ -232,7 +232,7 @@ def by_two(text: str) -> list[str]:
     return [text[n : n + 2] for n in range(0, len(text), 2)]
 
 
-def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
+def test_a_segmenter_finds_words_without_spaces(tmp_path):
     tokenizer = Tokenizer.from_vocab(
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"我爱北京", "ab", "##c"]
     )
@@ -245,26 +245,26 @@ def test_a_segmenter_makes_words_where_none_are_written_apart(tmp_path):
     assert corpus.fingerprint["segmenter"].endswith("by_two")
 
 
-def test_a_segmenter_that_changes_the_text_is_told(tmp_path):
+def test_a_segmenter_that_changes_the_text_is_reported(tmp_path):
     source = write_documents(tmp_path / "a.txt", [["w1 w2"]])
     options = CorpusOptions(sentences="lines", segmenter=lambda text: [text.upper()])
     with raises(InputError, "W1 W2"):
         prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=1)
 
 
-def test_jieba_is_asked_for_when_it_is_needed(tmp_path, monkeypatch):
+def test_a_missing_jieba_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jieba", None)
     with raises(MissingExtraError, "Chinese", fix="cloze[chinese]"):
         prepare_corpus([], numbered_tokenizer(), tmp_path / "c", CorpusOptions(segmenter="jieba"))
 
 
-def test_a_corpus_goes_to_another_process_by_its_path(tmp_path):
+def test_a_corpus_is_pickled_as_its_path(tmp_path):
     corpus = small_corpus(tmp_path, some_documents())
     sent = pickle.dumps(corpus)
     assert len(sent) < 500
     assert pickle.loads(sent).summary == corpus.summary
 
 
-def test_no_torch_is_needed():
+def test_torch_is_not_imported():
     code = "import sys, cloze.data.prepare, cloze.data.packing; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

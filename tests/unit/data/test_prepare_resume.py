@@ -34,7 +34,7 @@ def test_a_second_run_reads_no_text(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["text", "tokenizer", "option"])
-def test_a_change_is_noticed(tmp_path, what):
+def test_a_change_is_detected(tmp_path, what):
     before = small_corpus(tmp_path, [["w1 w2"], ["w3 wx"]])
     source, tokenizer, options = tmp_path / "text.txt", numbered_tokenizer(), LINES
     if what == "text":
@@ -49,7 +49,7 @@ def test_a_change_is_noticed(tmp_path, what):
     assert len(list((tmp_path / "corpus" / "shards").iterdir())) == 2
 
 
-def test_only_what_changed_is_done_again(tmp_path, many_shards):
+def test_only_changed_shards_are_written_again(tmp_path, many_shards):
     documents = some_documents()
     small_corpus(tmp_path, documents)
     source = write_documents(tmp_path / "text.txt", [*documents, ["w1 w2 w3"]])
@@ -61,14 +61,14 @@ def test_only_what_changed_is_done_again(tmp_path, many_shards):
     assert seen[-1].documents == len(documents) + 1
 
 
-def test_text_that_cannot_be_known_by_its_file_is_read_again(tmp_path):
+def test_text_that_is_not_in_files_is_read_again(tmp_path):
     for text, tokens in (("w1 w2", 2), ("w1 w2 w3", 3)):
         rows = [{"text": text}]
         corpus = prepare_corpus([rows], numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
         assert len(corpus) == tokens
 
 
-def test_a_stopped_run_goes_on(tmp_path, many_shards):
+def test_an_interrupted_run_continues(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     tokenizer = numbered_tokenizer()
 
@@ -87,7 +87,7 @@ def test_a_stopped_run_goes_on(tmp_path, many_shards):
     assert contents(tmp_path / "c") == contents(tmp_path / "straight")
 
 
-def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monkeypatch):
+def test_a_run_killed_before_the_description_leaves_the_old_corpus(tmp_path, monkeypatch):
     old = small_corpus(tmp_path, some_documents(), hold_out=0.2)
     held = old.held_out.document_ids.tolist()
 
@@ -106,7 +106,7 @@ def test_a_run_killed_before_its_last_file_leaves_the_old_corpus(tmp_path, monke
     assert len(list((old.folder / "shards").iterdir())) == 2
 
 
-def test_two_at_once_make_one_corpus(tmp_path, many_shards):
+def test_two_simultaneous_runs_write_one_corpus(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     with ThreadPoolExecutor(2) as both:
         jobs = [
@@ -137,7 +137,7 @@ preparing.prepare_corpus(text, numbered_tokenizer(), folder, LINES, workers=2, p
 """
 
 
-def test_a_killed_run_goes_on_and_leaves_no_process_behind(tmp_path, many_shards):
+def test_a_killed_run_continues_and_leaves_no_process(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     script = tmp_path / "script.py"
     script.write_text(KILLED)
@@ -187,7 +187,7 @@ def test_a_full_disk_loses_nothing(tmp_path, many_shards, monkeypatch):
     assert not list((tmp_path / "c" / "shards").glob(".*"))
 
 
-def test_a_worker_that_cannot_write_is_told(tmp_path, many_shards):
+def test_a_worker_that_cannot_write_is_reported(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     made = prepare_corpus(source, numbered_tokenizer(), tmp_path / "made", LINES, workers=1)
     for shard in (made.folder / "shards").iterdir():

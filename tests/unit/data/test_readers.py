@@ -33,7 +33,7 @@ def test_a_row_without_the_column_of_the_first_is_an_error(tmp_path: Path, numbe
     assert len(errors) == 1
 
 
-def test_each_source_chooses_for_itself(tmp_path: Path) -> None:
+def test_each_source_has_its_own_column(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"title": "one"}\n')
     (tmp_path / "b.jsonl").write_text('{"no": 1, "which": 2}\n{"no": 1, "body": "two"}\n')
     errors: list[InputError] = []
@@ -63,7 +63,7 @@ def test_a_number_counts_columns_as_in_labelled_tables(
     assert [one.text for one in read_text_examples(path, text=column, label=False)] == expected
 
 
-def test_a_number_counts_the_names_of_other_tables(tmp_path: Path) -> None:
+def test_a_number_selects_a_column_of_json_and_parquet(tmp_path: Path) -> None:
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": ["7"], "title": ["a"]}), parquet)
     assert [row.text for row in read_rows(parquet, column="2")] == ["a"]
@@ -86,7 +86,7 @@ def test_columns_are_counted_from_one(tmp_path: Path, text: str, column: str) ->
     assert wrong.value.fix == Mentions("from 1")
 
 
-def test_a_ragged_row_of_a_table_without_a_header(tmp_path: Path) -> None:
+def test_a_row_of_another_width_in_a_table_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("0\ta film\n1\n")
     with raises(InputError, ":2", "1", "2"):

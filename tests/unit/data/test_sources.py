@@ -25,7 +25,7 @@ from sources import PACK, parquet, survey, texts, write
 
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv", ".tsv", ".parquet"])
-def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str) -> None:
+def test_every_format_in_every_compression(tmp_path: Path, kind: str, packing: str) -> None:
     want = ["Erste Zeile", "第二行", "une « troisième »"]
     plain = tmp_path / f"plain{kind}"
     if kind == ".parquet":
@@ -46,7 +46,7 @@ def test_every_kind_in_every_packing(tmp_path: Path, kind: str, packing: str) ->
     assert [row.line for row in got] == ([2, 3, 4] if kind in (".csv", ".tsv") else [1, 2, 3])
 
 
-def test_lines_keep_their_spaces_and_blanks_but_not_their_ends(tmp_path: Path) -> None:
+def test_lines_keep_spaces_but_not_line_ends(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbf  one \r\n\r\n\ttwo\x0b\xe2\x80\xa8 \n\n")
     assert texts(path) == ["  one ", "", "\ttwo\x0b\u2028 ", ""]
 
@@ -67,7 +67,7 @@ def test_zeros_after_a_stream_are_padding(tmp_path: Path) -> None:
     assert texts(write(tmp_path / "a.txt.xz", data)) == ["one", "two"]
 
 
-def test_dense_data_is_unfolded_a_little_at_a_time(tmp_path: Path) -> None:
+def test_dense_data_is_decompressed_in_small_parts(tmp_path: Path) -> None:
     for packing in PACK:
         if packing:
             with input_files.open_binary(
@@ -77,7 +77,7 @@ def test_dense_data_is_unfolded_a_little_at_a_time(tmp_path: Path) -> None:
                 assert len(f.raw._ready) <= 2**25  # type: ignore[attr-defined]
 
 
-def test_csv_fields_may_hold_quotes_commas_and_lines(tmp_path: Path) -> None:
+def test_csv_fields_may_contain_quotes_commas_and_newlines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'n,text\r\n1,"say ""hi"", he\r\nsaid"\r\n2,plain\r\n')
     assert list(read_rows(path)) == [
         Row('say "hi", he\r\nsaid', str(path), 2, is_document=True),
@@ -94,7 +94,7 @@ def test_quotes_in_tsv_are_characters(tmp_path: Path) -> None:
     assert texts(path) == ['" a lone quote', '"both"']
 
 
-def test_blank_lines_in_tables_hold_no_row(tmp_path: Path) -> None:
+def test_blank_lines_in_tables_are_skipped(tmp_path: Path) -> None:
     assert texts(write(tmp_path / "a.csv", "\ntext,n\n\na,1\n\n")) == ["a"]
     assert texts(write(tmp_path / "a.tsv", "\ntext\tn\n\na\t1\n\n")) == ["a"]
     assert texts(write(tmp_path / "b.tsv", "text\n\na\n")) == ["", "a"]  # here it is an empty text
@@ -116,7 +116,7 @@ def test_the_column_is_found_by_name(tmp_path: Path, header: str, index: int) ->
     assert texts(path) == [f"field {index}"]
 
 
-def test_the_column_that_is_asked_for_is_taken(tmp_path: Path) -> None:
+def test_the_requested_column_is_used(tmp_path: Path) -> None:
     assert texts(write(tmp_path / "a.csv", "text,title\na,b\n"), column="title") == ["b"]
     assert texts(write(tmp_path / "a.jsonl", '{"text":"a","title":"b"}'), column="title") == ["b"]
     assert texts(parquet(tmp_path / "a.parquet", text=["a"], title=["b"]), column="title") == ["b"]
@@ -150,7 +150,7 @@ def test_standard_input_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_pipe_by_name_is_lines(tmp_path: Path) -> None:
+def test_a_named_pipe_is_lines(tmp_path: Path) -> None:
     pipe = tmp_path / "63"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("one\ntwo\n",))
@@ -159,7 +159,7 @@ def test_a_pipe_by_name_is_lines(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_data_sets_are_read_by_what_they_yield() -> None:
+def test_data_sets_are_iterables_of_mappings() -> None:
     class Dataset:
         column_names = ("text", "label")
 
@@ -183,7 +183,7 @@ def test_reading_is_lazy(tmp_path: Path) -> None:
 # --- what is found
 
 
-def test_folders_and_globs_have_one_order(tmp_path: Path) -> None:
+def test_folders_and_globs_are_sorted(tmp_path: Path) -> None:
     for name in (
         "b.txt",
         "a/z.jsonl",
@@ -221,7 +221,7 @@ def test_a_file_may_look_like_a_glob(tmp_path: Path) -> None:
 # --- the parts that others use
 
 
-def test_open_text_gives_a_stream_and_names_the_line_of_what_is_wrong(tmp_path: Path) -> None:
+def test_errors_of_open_text_have_line_numbers(tmp_path: Path) -> None:
     with open_text(write(tmp_path / "a.conll.gz", gzip.compress("\ufeffeins\nzwei".encode()))) as f:
         assert f.readline() == "eins\n"
         assert f.read() == "zwei"
@@ -266,7 +266,7 @@ def test_published_text_is_read_as_the_standard_library_reads_it(data_dir: Path)
 # --- streams that are stored in files
 
 
-def test_streams_become_files_that_read_the_same(tmp_path: Path) -> None:
+def test_stored_streams_are_read_like_files(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     told = "a cat.\nit sat.\n\na dog.\n"
@@ -282,7 +282,7 @@ def test_streams_become_files_that_read_the_same(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "a.txt"}
 
 
-def test_broken_items_of_a_stream_are_raised_or_left_to_count(tmp_path: Path) -> None:
+def test_invalid_items_of_a_stream_are_raised_or_skipped(tmp_path: Path) -> None:
     with raises(InputError, "3"), store_streams([iter([3])], tmp_path):
         pass
     with store_streams([iter(["one", 3, "two"])], tmp_path, skip_broken=True) as kept:

@@ -65,14 +65,14 @@ from sources import PACK, parquet, survey, texts, write
     ],
     ids=lambda value: "" if isinstance(value, bytes) else None,
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+def test_invalid_input_is_reported(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
     path = write(tmp_path / name, data)
     with raises(InputError, problem) as caught:
         texts(path)
     assert caught.value.fix
 
 
-def test_parquet_rows_without_text_are_named(tmp_path: Path) -> None:
+def test_parquet_rows_without_text_are_reported(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", text=["x", None, "y"])
     assert survey(path) == (["x", "y"], [Mentions(f"{path}:2: ", "None")])
     raw = pa.array([b"ok", b"\xff"]).view(pa.string())
@@ -83,13 +83,13 @@ def test_parquet_rows_without_text_are_named(tmp_path: Path) -> None:
         texts(path)
 
 
-def test_a_missing_column_suggests_the_near_one(tmp_path: Path) -> None:
+def test_a_missing_column_suggests_a_similar_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,title\na,b\n")
     with raises(InputError, "titel", fix="title"):
         texts(path, column="titel")
 
 
-def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_files_are_reported_before_reading(tmp_path: Path) -> None:
     good = write(tmp_path / "a.txt", "x")
     with raises(InputError, "folder"):
         read_rows([good, tmp_path / "missing.txt"])
@@ -106,7 +106,7 @@ def test_missing_files_are_noticed_before_anything_is_read(tmp_path: Path) -> No
         read_rows(tmp_path / "empty")
 
 
-def test_a_file_that_may_not_be_read_says_so(
+def test_a_file_without_permission_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -119,12 +119,12 @@ def test_a_file_that_may_not_be_read_says_so(
 
 
 @pytest.mark.parametrize("wrong", [{"train": ["a"]}, [{"text": "a"}]])
-def test_splits_and_bare_rows_are_no_sources(wrong: object) -> None:
+def test_splits_and_bare_rows_are_rejected(wrong: object) -> None:
     with raises(InputError, "dict", "rows", fix="train"):
         read_rows(wrong)
 
 
-def test_a_data_frame_is_no_stream_of_rows() -> None:
+def test_a_data_frame_is_rejected() -> None:
     class DataFrame:
         columns = ("text",)
 
@@ -135,7 +135,7 @@ def test_a_data_frame_is_no_stream_of_rows() -> None:
         read_rows(DataFrame())
 
 
-def test_given_errors_are_handed_over_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_on_error_receives_errors_and_the_rest_is_read(tmp_path: Path) -> None:
     lines = write(tmp_path / "a.txt", b"one\n\xff\ntwo\n")
     objects = write(tmp_path / "b.jsonl", b'"three"\n{\n{"text": 4}\n"five"\n')
     table = write(tmp_path / "c.csv", b'text,n\nsix,6\nx\n"y"y,2\n\xff,1\nseven,7\n')
@@ -150,7 +150,7 @@ def test_given_errors_are_handed_over_and_the_rest_is_read(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_after_an_error_inside_quotes_nothing_is_guessed(tmp_path: Path) -> None:
+def test_reading_stops_after_an_error_inside_quotes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b'text\ngood\n"begins\n\xff\nends"\nafter\n')
     got, problems = survey(path)
     assert got == ["good"]
@@ -158,13 +158,15 @@ def test_after_an_error_inside_quotes_nothing_is_guessed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv"])
-def test_a_table_that_breaks_off_is_said_to_once(tmp_path: Path, kind: str) -> None:
+def test_a_truncated_table_is_reported_once(tmp_path: Path, kind: str) -> None:
     packed = gzip.compress(b"text\n" + b"x\n" * 9)[:-4]
     path = write(tmp_path / f"a{kind}.gz", packed)
     assert survey(path) == (["x"] * 9, [Mentions(f"{path}:11: ", "gzip")])
 
 
-def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_too_long_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(input_files, "MAX_LINE_BYTES", 2**20)
     path = write(tmp_path / "a.txt", b"ok\n" + b"x" * 2**20 + b"y\n")
     with raises(InputError, "a.txt:2", "1"):

@@ -37,7 +37,7 @@ def made(family="modernbert", layers=2, width=None, seed=1, **changes):
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
 @pytest.mark.parametrize("width", [None, 8])
-def test_one_table_has_the_gradients_of_both(family, width):
+def test_the_shared_embeddings_have_the_gradients_of_both_models(family, width):
     both = made(family, width=width)
     table = both.model.embeddings.word.weight
     assert both.generator.embeddings.word.weight is table
@@ -55,7 +55,7 @@ def test_one_table_has_the_gradients_of_both(family, width):
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_the_head_tells_of_every_vector(family):
+def test_the_head_has_a_logit_for_every_vector(family):
     both = scramble(made(family))
     vectors = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
     part = both.transform
@@ -65,7 +65,7 @@ def test_the_head_tells_of_every_vector(family):
     torch.testing.assert_close(both.discriminator_logits(vectors), by_hand)
 
 
-def test_a_modernberts_heads_read_one_transform():
+def test_the_heads_of_a_modernbert_share_one_transform():
     both = made()
     assert both.transform is both.model.transform
     plain = made("bert")
@@ -73,7 +73,7 @@ def test_a_modernberts_heads_read_one_transform():
     assert own.isdisjoint(id(weight) for weight in plain.model.parameters())
 
 
-def test_the_model_alone_is_as_it_was():
+def test_the_model_itself_is_unchanged():
     model = encoder()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     build_detector(model, num_layers=1, hidden_size=8, rng=torch.Generator())
@@ -82,7 +82,7 @@ def test_the_model_alone_is_as_it_was():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_new_weights_follow_from_the_generator_handed_in():
+def test_new_weights_depend_on_rng_alone():
     torch.manual_seed(0)
     outside = torch.random.get_rng_state()
     first, same, other = (made(width=8, seed=seed).state_dict() for seed in (1, 1, 2))
@@ -97,14 +97,14 @@ def test_new_weights_follow_from_the_generator_handed_in():
 
 
 @pytest.mark.parametrize(("layers", "expected"), [(4, 1), (12, 3), (2, 1)])
-def test_unsaid_a_generator_has_a_quarter_of_the_layers(layers, expected):
+def test_by_default_the_generator_has_a_quarter_of_the_layers(layers, expected):
     both = build_detector(
         encoder(num_layers=layers), num_layers=None, hidden_size=None, rng=torch.Generator()
     )
     assert len(both.generator.blocks) == expected
 
 
-def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
+def test_a_smaller_generator_keeps_the_head_size():
     config = made(width=8).generator.config
     assert (config.hidden_size, config.num_heads, config.intermediate_size, config.num_layers) == (
         8,
@@ -124,7 +124,7 @@ def test_heads_of_a_narrower_generator_are_as_wide_and_its_nets_narrower():
         ({"hidden_size": 10}, ("generator_hidden_size", "10", "4")),
     ],
 )
-def test_shapes_that_cannot_be(asked, message):
+def test_invalid_generator_sizes_are_rejected(asked, message):
     with raises(ConfigError, message):
         build_detector(
             encoder(), **({"num_layers": 1, "hidden_size": None} | asked), rng=torch.Generator()

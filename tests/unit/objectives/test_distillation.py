@@ -35,7 +35,7 @@ def student():
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 7.0])
-def test_soft_targets_are_the_divergence_times_the_temperature_squared(temperature):
+def test_soft_target_loss(temperature):
     rng = np.random.default_rng(0)
     ours, theirs = rng.normal(0, 4, (2, 9, 30))
 
@@ -50,7 +50,7 @@ def test_soft_targets_are_the_divergence_times_the_temperature_squared(temperatu
     assert total.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_vectors_are_as_far_apart_as_their_cosine_says():
+def test_cosine_loss():
     rng = np.random.default_rng(1)
     ours, theirs = rng.normal(0, 3, (2, 11, 8))
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
@@ -67,7 +67,7 @@ def test_half_precision_is_summed_in_float32():
     )
 
 
-def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
+def test_the_terms_are_three_losses_and_two_accuracies(student, teacher):
     batch = batch_of(1, 2, 3)
     objective = Distillation(teacher=teacher)
     terms = objective(student, batch)
@@ -87,7 +87,7 @@ def test_the_terms_are_the_three_losses_and_who_was_right(student, teacher):
     assert alone["mlm.teacher"] == (guesses.argmax(-1) == torch.from_numpy(one.targets)).sum()
 
 
-def test_the_sums_are_those_of_each_sequence_alone(student, teacher):
+def test_sums_equal_those_of_single_sequences(student, teacher):
     batch, objective = batch_of(*range(6)), Distillation(teacher=teacher)
     terms = objective(student, batch)
     singles = [objective(student, one) for one in batch.split(6)]
@@ -96,7 +96,7 @@ def test_the_sums_are_those_of_each_sequence_alone(student, teacher):
         torch.testing.assert_close(total, torch.stack([one[name] for one in singles]).sum())
 
 
-def test_a_batch_counts_what_its_losses_are_about():
+def test_counts_of_a_distillation_batch():
     batch = batch_of(1, 2, 3)
     masked = len(batch.masked_positions)
     assert batch.counts == {"mlm": masked, "soft": masked, "cosine": len(batch.input_ids)}
@@ -116,7 +116,7 @@ def gradient(student, teacher, *learned, **weights):
     )
 
 
-def test_weights_change_the_gradient_and_not_what_is_told(student, teacher):
+def test_weights_scale_the_gradient_and_not_the_reported_loss(student, teacher):
     ones = {"soft_weight": 1.0, "mlm_weight": 1.0, "cosine_weight": 1.0}
     expected = sum(
         weight * gradient(student, teacher, name, **ones)
@@ -143,14 +143,14 @@ def test_gradients_reach_every_weight_of_the_student_and_none_of_the_teacher(stu
         assert torch.equal(weight, before[name])
 
 
-def test_a_student_that_is_its_teacher_has_nothing_to_learn_but_the_words(teacher):
+def test_a_student_equal_to_its_teacher_has_only_the_mlm_loss(teacher):
     terms = Distillation(teacher=teacher)(teacher, batch_of(1, 2))
     assert terms["soft"].item() == pytest.approx(0, abs=1e-5)
     assert terms["cosine"].item() == pytest.approx(0, abs=1e-5)
     assert terms["mlm.accuracy"] == terms["mlm.teacher"]
 
 
-def test_without_words_to_guess_there_are_only_vectors():
+def test_without_a_masked_lm_head_there_is_only_the_cosine_loss():
     config = BertConfig(vocab_size=VOCABULARY, **SHAPE)
     bare = [scramble(build(config, rng=torch.Generator()), seed=n).eval() for n in (1, 2)]
     assert set(Distillation(teacher=bare[0])(bare[1], batch_of(1))) == {"cosine"}

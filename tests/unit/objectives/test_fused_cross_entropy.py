@@ -17,7 +17,7 @@ def given(m=11, d=6, v=17, *, dtype=torch.float64):
 
 @pytest.mark.parametrize("rows", [3, 11, 100])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_loss_hits_and_gradients_are_the_plain_ones(rows, with_bias):
+def test_loss_hits_and_gradients_equal_the_plain_ones(rows, with_bias):
     vectors, table, bias, targets = given(dtype=torch.float32)
     used = bias if with_bias else None
     scores = F.linear(vectors, table, used)
@@ -32,7 +32,7 @@ def test_loss_hits_and_gradients_are_the_plain_ones(rows, with_bias):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_without_learning_there_is_a_loss_too():
+def test_loss_without_gradients():
     with torch.no_grad():
         vectors, table, bias, targets = given(dtype=torch.float32)
         loss, _ = fused_linear_cross_entropy(vectors, table, bias, targets, chunk=4)
@@ -40,7 +40,7 @@ def test_without_learning_there_is_a_loss_too():
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_in_bfloat16_the_softmax_is_exact_all_the_same():
+def test_in_bfloat16_the_softmax_is_computed_in_float32():
     vectors, table, bias, targets = given(m=64, dtype=torch.float32)
     half = vectors.detach().bfloat16().requires_grad_()
     loss, _ = fused_linear_cross_entropy(half, table, bias, targets, chunk=16)
@@ -52,7 +52,7 @@ def test_in_bfloat16_the_softmax_is_exact_all_the_same():
 
 
 @pytest.mark.parametrize("rows", [3, 11, 100])
-def test_words_are_drawn_where_the_probabilities_pass_the_draw(rows):
+def test_samples_follow_the_inverse_transform(rows):
     vectors, table, bias, targets = given(dtype=torch.float32)
     draws = torch.rand(11, generator=torch.Generator().manual_seed(1))
     loss, hits, picks = fused_linear_sample(vectors, table, bias, targets, draws, chunk=rows)
@@ -67,7 +67,7 @@ def test_words_are_drawn_where_the_probabilities_pass_the_draw(rows):
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-def test_words_are_drawn_as_often_as_they_are_likely():
+def test_samples_have_the_frequencies_of_the_softmax():
     m, rng = 40_000, torch.Generator().manual_seed(0)
     scores = torch.tensor([1.0, -torch.inf, 0.0, 2.0, -1.0])
     vectors, table = torch.ones(m, 1), torch.zeros(5, 1)
@@ -79,7 +79,7 @@ def test_words_are_drawn_as_often_as_they_are_likely():
     assert shares.tolist() == pytest.approx(scores.softmax(-1).tolist(), abs=0.01)
 
 
-def test_the_ends_of_the_draws_are_words_too():
+def test_extreme_draws_give_valid_tokens():
     vectors, table = torch.zeros(3, 1), torch.zeros(4, 1)
     never_first = torch.tensor([-torch.inf, 0.0, 0.0, 0.0])  # whose sum may end just below 1
     draws = torch.tensor([0.0, 0.5, 1.0])

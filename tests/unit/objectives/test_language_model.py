@@ -11,7 +11,7 @@ from cloze.objectives.language_model import StatefulLSTM, language_model_objecti
 from languages import neural_model
 
 
-def test_the_loss_is_what_the_model_says_of_the_words():
+def test_the_loss_is_the_negative_log_probability():
     model = language_model(neural_model("nnlm"))
     ids = np.array(model.encode_texts(["the cat sat on the mat"])[0][1:], np.int32)
     batch = ContextWindows(ids, order=4, bos_id=BOS, eos_id=EOS, batch_size=len(ids)).batch(0)
@@ -23,7 +23,7 @@ def test_the_loss_is_what_the_model_says_of_the_words():
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
+def test_the_state_is_carried_from_batch_to_batch(cell):
     module = neural_model(cell).module
     text = np.arange(3, 11, dtype=np.int32)
     strips = BPTTBatches(text, batch_size=1, num_steps=2)
@@ -40,7 +40,7 @@ def test_a_recurrent_model_remembers_from_batch_to_batch(cell):
     assert torch.allclose(carried.hidden, alone[0], atol=1e-6)
 
 
-def test_parts_of_a_batch_remember_each_their_own():
+def test_parts_of_a_batch_carry_their_own_state():
     module = neural_model("lstm").module
     strips = BPTTBatches(np.arange(3, 15, dtype=np.int32) % 9 + 3, batch_size=3, num_steps=2)
     whole, parts = StatefulLSTM(module, 3), StatefulLSTM(module, 3)
@@ -53,7 +53,7 @@ def test_parts_of_a_batch_remember_each_their_own():
     assert torch.allclose(whole.hidden, parts.hidden, atol=1e-6)
 
 
-def test_no_gradient_goes_back_into_the_batch_before():
+def test_no_gradient_flows_into_the_previous_batch():
     carried = StatefulLSTM(neural_model("lstm").module, 2)
     strips = BPTTBatches(np.arange(3, 11, dtype=np.int32), batch_size=2, num_steps=2)
     for step in range(2):

@@ -25,7 +25,7 @@ def model():
     return scramble(tiny_bert()).eval()
 
 
-def test_the_sums_are_those_of_each_sequence_alone(model):
+def test_sums_equal_those_of_single_sequences(model):
     batch = packed(range(6))
     terms = pretraining_objective(model, batch)
     singles = [pretraining_objective(model, one) for one in batch.split(6)]
@@ -35,7 +35,7 @@ def test_the_sums_are_those_of_each_sequence_alone(model):
         torch.testing.assert_close(total, torch.stack([one[name] for one in singles]).sum())
 
 
-def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
+def test_sums_equal_those_of_a_padded_batch(model):
     batch = packed([4])
     ids, types = torch.from_numpy(batch.input_ids), torch.from_numpy(batch.token_type_ids)
     hidden = model(ids[None], torch.ones(1, len(ids)), types[None])[0]
@@ -48,12 +48,12 @@ def test_the_sums_are_cross_entropy_and_hits_on_a_padded_batch(model):
     torch.testing.assert_close(terms["nsp"], F.cross_entropy(pair, torch.from_numpy(batch.labels)))
 
 
-def test_only_losses_carry_a_gradient(model):
+def test_only_losses_have_a_gradient(model):
     terms = pretraining_objective(model, packed([1]))
     assert {name for name, term in terms.items() if term.requires_grad} == {"mlm", "nsp"}
 
 
-def test_pairs_without_a_label_teach_nothing(model):
+def test_pairs_without_a_label_are_ignored(model):
     batch = packed([1, 2])
     batch = replace(batch, labels=np.full(2, IGNORE_INDEX))
     terms = pretraining_objective(model, batch)
@@ -62,7 +62,7 @@ def test_pairs_without_a_label_teach_nothing(model):
     assert batch.counts["nsp"] == 0
 
 
-def test_a_model_without_the_head_learns_words_only():
+def test_a_model_without_the_nsp_head_has_only_the_mlm_loss():
     config = BertConfig(
         vocab_size=50,
         hidden_size=16,
@@ -75,7 +75,7 @@ def test_a_model_without_the_head_learns_words_only():
     assert set(pretraining_objective(words, packed([1, 2]))) == {"mlm", "mlm.accuracy"}
 
 
-def test_a_batch_without_a_masked_word_gives_zero_and_a_gradient(model):
+def test_a_batch_without_masked_tokens_has_a_zero_loss_with_gradient(model):
     none = np.zeros(0, np.int64)
     batch = replace(packed([1]), masked_positions=none, targets=none)
     terms = pretraining_objective(model, batch)
@@ -85,20 +85,20 @@ def test_a_batch_without_a_masked_word_gives_zero_and_a_gradient(model):
     model.zero_grad()
 
 
-def test_half_precision_scores_are_summed_in_float32():
+def test_half_precision_logits_are_summed_in_float32():
     logits, targets = torch.randn(300, 7).bfloat16(), torch.zeros(300, dtype=torch.long)
     total = cross_entropy(logits, targets)
     assert total.dtype == torch.float32
     torch.testing.assert_close(total, F.cross_entropy(logits.float(), targets) * 300)
 
 
-def test_ignored_targets_are_neither_lost_on_nor_hit():
+def test_ignored_targets_count_in_neither_loss_nor_accuracy():
     logits, targets = torch.eye(3), torch.tensor([0, IGNORE_INDEX, 0])
     assert cross_entropy(logits, targets) == cross_entropy(logits[[0, 2]], targets[[0, 2]])
     assert count_correct(logits, targets) == 1
 
 
-def test_a_learner_is_the_objective_on_the_model(model):
+def test_learner_applies_the_objective_to_the_model(model):
     batch = packed([1, 2])
     terms, direct = (
         Learner(model, pretraining_objective)(batch),
@@ -109,10 +109,10 @@ def test_a_learner_is_the_objective_on_the_model(model):
     }
 
 
-def test_names_of_terms_say_what_counts_them():
+def test_get_count_name():
     assert get_count_name("mlm.accuracy") == get_count_name("mlm") == "mlm"
 
 
-def test_arrays_go_to_a_device_as_they_are():
+def test_copy_to_device():
     array = np.arange(5)
     assert copy_to_device(array, torch.device("cpu")).tolist() == array.tolist()

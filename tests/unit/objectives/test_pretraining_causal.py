@@ -56,7 +56,7 @@ def by_hand(model, batch):
     return loss, hits, count
 
 
-def test_it_is_the_plain_computation(batches):
+def test_terms_equal_a_plain_computation(batches):
     model = learner()
     for batch in batches:
         terms = causal_lm_objective(model, batch)
@@ -73,7 +73,7 @@ def test_it_is_the_plain_computation(batches):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
 
 
-def test_the_last_of_a_sequence_and_padding_ask_for_nothing():
+def test_last_tokens_and_padding_have_no_target():
     ids = torch.tensor([2, 7, 3, 2, 8, 9, 3, 0, 0])
     positions = torch.tensor([0, 1, 2, 0, 1, 2, 3, 0, 0])
     row = TokenRow(ids, *(torch.zeros(9),) * 7)._replace(positions=positions)
@@ -81,7 +81,7 @@ def test_the_last_of_a_sequence_and_padding_ask_for_nothing():
     assert make_next_token_targets(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
 
 
-def test_parts_of_a_batch_ask_for_as_much(batches):
+def test_parts_of_a_batch_have_the_same_number_of_targets(batches):
     parts = batches[0].split(3)
     assert len(parts) > 1
     assert sum(part.counts["lm"] for part in parts) == batches[0].counts["lm"]

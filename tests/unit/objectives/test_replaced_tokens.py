@@ -116,7 +116,7 @@ def by_hand(both, batch):
 
 @pytest.mark.parametrize(("family", "pairs"), [("modernbert", "none"), ("bert", "nsp")])
 @pytest.mark.parametrize("width", [None, 8])
-def test_it_is_the_plain_computation(corpus, family, pairs, width):
+def test_terms_equal_a_plain_computation(corpus, family, pairs, width):
     both = learner(family, width=width)
     for number in (0, 1, 19):
         batch = batch_of(corpus, number, pairs=pairs)
@@ -136,7 +136,7 @@ def gradients(both, loss):
     return {name: grad for name, grad in zip(weights, found, strict=True) if grad is not None}
 
 
-def test_detection_teaches_the_model_and_never_the_generator(corpus):
+def test_detection_trains_the_model_and_not_the_generator(corpus):
     both = learner(width=8)
     terms = objective()(both, batch_of(corpus), rng())
     found = gradients(both, terms["detection"])
@@ -148,7 +148,7 @@ def test_detection_teaches_the_model_and_never_the_generator(corpus):
     assert not any(term.requires_grad for name, term in terms.items() if "." in name)
 
 
-def test_the_weights_scale_gradients_and_not_what_is_told(corpus):
+def test_weights_scale_gradients_and_not_the_reported_losses(corpus):
     both, batch = learner(), batch_of(corpus)
     once, often = (
         objective(weight=weight, correction=weight)(both, batch, rng()) for weight in (1.0, 7.0)
@@ -160,7 +160,7 @@ def test_the_weights_scale_gradients_and_not_what_is_told(corpus):
             torch.testing.assert_close(7.0 * grad, large[key], rtol=1e-4, atol=1e-5)
 
 
-def test_a_word_that_the_generator_guessed_is_an_original(corpus):
+def test_a_correctly_sampled_token_counts_as_original(corpus):
     both, batch = learner(), batch_of(corpus)
     with torch.no_grad():  # a generator that always says one word
         both.generator.task_heads["mlm"].bias.zero_()[9] = 1e4
@@ -174,7 +174,7 @@ def test_a_word_that_the_generator_guessed_is_an_original(corpus):
     assert terms["detection.original"] == batch.counts["detection"] - batch.num_masked + guessed
 
 
-def test_scores_are_judged_on_text_alone():
+def test_detection_counts_text_tokens_only():
     row = TokenRow(*(torch.zeros(5),) * 6, is_text=torch.tensor([0, 1, 1, 1, 0]).bool(),
                    maskable=torch.zeros(5))  # fmt: skip
     scores = torch.tensor([9.0, 2.0, -3.0, 4.0, 9.0])
@@ -184,7 +184,7 @@ def test_scores_are_judged_on_text_alone():
     assert (terms["detection.accuracy"], terms["detection.original"]) == (2, 2)
 
 
-def test_a_batch_that_fills_is_plain_pretraining(corpus):
+def test_an_mlm_batch_equals_plain_pretraining(corpus):
     both = learner()
     batch = batch_of(corpus, fills=True, detects=False)
     terms = objective()(both, batch, rng())
@@ -196,7 +196,7 @@ def test_a_batch_that_fills_is_plain_pretraining(corpus):
                             "correction": 0}  # fmt: skip
 
 
-def test_a_judgement_asks_for_all_of_it_and_is_the_same_again(corpus):
+def test_evaluation_batches_have_all_losses_and_are_reproducible(corpus):
     both = learner("bert", heads=("mlm", "nsp"))
     batch = batch_of(corpus, pairs="nsp", fills=True, seed=3)
     first, second = (objective(correction=1.0)(both, batch) for _ in range(2))
@@ -212,13 +212,13 @@ def test_a_judgement_asks_for_all_of_it_and_is_the_same_again(corpus):
     assert all(first[name].item() == term.item() for name, term in plain.items())
 
 
-def test_what_is_drawn_follows_from_the_generator_of_numbers(corpus):
+def test_samples_depend_on_rng_alone(corpus):
     both, batch = learner(), batch_of(corpus)
     losses = [objective()(both, batch, rng(seed))["detection"].item() for seed in (1, 1, 2)]
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_a_batch_too_large_keeps_its_task_when_it_is_cut(corpus):
+def test_parts_of_a_batch_keep_its_objective(corpus):
     batch = batch_of(corpus, pairs="nsp")
     parts = batch.split(3)
     assert all(part.has_detection and not part.has_mlm for part in parts)
@@ -226,7 +226,7 @@ def test_a_batch_too_large_keeps_its_task_when_it_is_cut(corpus):
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(1)])
-def test_every_run_of_batches_has_its_share(share):
+def test_detection_batches_are_spread_evenly(share):
     chosen = [is_detection_batch(number, share) for number in range(48)]
     size = share.denominator
     for first in range(0, 48, size):

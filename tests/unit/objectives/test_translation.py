@@ -24,7 +24,7 @@ def batch(own=0.0):
 
 
 @pytest.mark.parametrize("variety", ["transformer", "bahdanau"])
-def test_the_sum_is_that_of_the_pairs_one_by_one(variety):
+def test_sums_equal_those_of_single_pairs(variety):
     module = module_of(variety)
     terms = make_translation_objective()(module, batch(), None)
     total, right = 0.0, 0
@@ -40,7 +40,7 @@ def test_the_sum_is_that_of_the_pairs_one_by_one(variety):
     assert not terms[f"{LOSS_NAME}.nats"].requires_grad
 
 
-def test_label_smoothing_spreads_a_share_over_all_words():
+def test_label_smoothing():
     module = module_of("transformer")
     terms = make_translation_objective(smoothing=0.1)(module, batch(), None)
     plain = terms[f"{LOSS_NAME}.nats"].item()
@@ -56,7 +56,7 @@ def test_label_smoothing_spreads_a_share_over_all_words():
 
 @pytest.mark.parametrize("variety", VARIETIES)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smoothing):
+def test_device_batches_give_the_same_sums_and_gradients(variety, smoothing):
     objective, found = make_translation_objective(smoothing=smoothing), []
     for placed in (False, True):
         module = module_of(variety)
@@ -75,7 +75,7 @@ def test_rectangles_on_a_device_give_the_same_sums_and_gradients(variety, smooth
             torch.testing.assert_close(other_grads[name], grad, rtol=0.0, atol=1e-10)
 
 
-def test_rectangles_may_end_beyond_the_last_place_of_a_model():
+def test_padding_may_exceed_max_positions():
     module = module_of("learned")
     module.position_encoding.max_positions = 5  # rectangles have 8 columns
     whole = make_translation_objective()(module, batch(), None)[LOSS_NAME].item()
@@ -85,7 +85,7 @@ def test_rectangles_may_end_beyond_the_last_place_of_a_model():
     )
 
 
-def test_a_recorded_share_of_own_words_is_read_and_not_looked_at():
+def test_scheduled_sampling_prob_is_read_from_the_device_batch():
     module = module_of("bahdanau", scale=1.0).train()
     objective = make_translation_objective()
     forced = objective(module, batch(), None)[LOSS_NAME].item()
@@ -103,7 +103,7 @@ def test_a_recorded_share_of_own_words_is_read_and_not_looked_at():
     ("variety", "own"),
     [("learned", 0.0), ("separate", 0.0), ("plain-lstm", 0.0), ("bahdanau", 0.5), ("unfed", 0.0)],
 )
-def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety, own):
+def test_shapes_and_branches_do_not_depend_on_tensor_values(variety, own):
     """So a GPU can record the step: tensors without numbers in them pass through it."""
     config = config_of(variety)
     with FakeTensorMode() as mode:
@@ -118,7 +118,7 @@ def test_no_shape_and_no_branch_follows_from_the_numbers_in_a_rectangle(variety,
             tensors["targets"][tensors["targets"] >= 0]
 
 
-def test_own_words_are_for_recurrent_nets_while_they_learn():
+def test_scheduled_sampling_needs_a_recurrent_decoder_in_training():
     module = module_of("bahdanau", scale=1.0)
     objective, rng = make_translation_objective(), torch.Generator().manual_seed(0)
     forced = objective(module, batch(), rng)[LOSS_NAME].item()

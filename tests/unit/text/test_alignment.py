@@ -8,7 +8,7 @@ TEXT = "the cats, abc."
 PAIR = " 猫 sat"
 
 
-def test_words_pieces_and_characters_are_linked():
+def test_words_tokens_and_characters_are_aligned():
     encoding = tiny_tokenizer().encode(TEXT)
     assert encoding.tokens == ["[CLS]", "the", "cat", "##s", ",", "a", "##b", "##c", ".", "[SEP]"]
     assert encoding.words == [None, 0, 1, 1, 2, 3, 3, 3, 4, None]
@@ -29,11 +29,11 @@ def test_words_pieces_and_characters_are_linked():
         (50, 60, range(9, 9)),
     ],
 )
-def test_a_stretch_of_characters_has_pieces(start: int, end: int, pieces: range):
+def test_tokens_in_span(start: int, end: int, pieces: range):
     assert list(tiny_tokenizer().encode(TEXT).tokens_in_span(start, end)) == list(pieces)
 
 
-def test_both_texts_of_a_pair_have_their_own_numbers():
+def test_words_are_numbered_within_each_text_of_a_pair():
     encoding = tiny_tokenizer().encode(TEXT, PAIR)
     assert encoding.token_range(1) == range(10, 12)
     assert encoding.sequence_ids[8:] == [0, None, 1, 1, None]
@@ -43,13 +43,13 @@ def test_both_texts_of_a_pair_have_their_own_numbers():
     assert encoding.tokens_in_span(0, 9, 1) == range(10, 12)
 
 
-def test_without_a_pair_the_pair_has_no_pieces():
+def test_without_a_pair_the_pair_has_no_tokens():
     encoding = tiny_tokenizer().encode("the")
     assert not encoding.token_range(1)
     assert encoding.word_spans(1) == []
 
 
-def test_all_pieces_of_a_character_are_found():
+def test_all_tokens_of_a_character_are_found():
     """A character spelled in bytes has several pieces with the same offsets."""
     encoding = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True).encode(
         "a猫c"

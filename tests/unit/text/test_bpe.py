@@ -49,31 +49,31 @@ WORDS = [
 
 @pytest.mark.parametrize("prefix", ["", "##"])
 @pytest.mark.parametrize("words", WORDS)
-def test_merges_are_those_of_counting_everything_again(words: dict[str, int], prefix: str):
+def test_merges_equal_those_of_recounting_every_pair(words: dict[str, int], prefix: str):
     letters = sorted({letter for word in words for letter in word})
     symbols = letters + [prefix + letter for letter in letters if prefix]
     found = learn_merges(words, symbols, vocab_size=60, min_count=2, prefix=prefix)
     assert (found.tokens, found.merges) == slow_merges(words, symbols, 60, 2, prefix)
 
 
-def test_the_most_frequent_pair_comes_first_and_equals_by_their_ids():
+def test_pairs_are_merged_by_frequency_then_by_id():
     found = learn_merges({"ab": 3, "cd": 3, "ef": 4}, list("abcdef"), vocab_size=9, min_count=1)
     assert found.merges == [("e", "f"), ("a", "b"), ("c", "d")]
 
 
-def test_a_word_outside_the_alphabet_takes_no_part():
+def test_words_with_unknown_symbols_are_ignored():
     assert learn_merges({"ab€": 9, "cd": 3}, list("abcd"), vocab_size=9, min_count=1).merges == [
         ("c", "d")
     ]
 
 
-def test_no_piece_is_rarer_than_asked():
+def test_tokens_occur_at_least_min_count_times():
     assert learn_merges({"ab": 3, "cd": 4}, list("abcd"), vocab_size=9, min_count=4).merges == [
         ("c", "d")
     ]
 
 
-def test_there_are_no_more_pieces_than_asked():
+def test_there_are_at_most_vocab_size_tokens():
     assert len(learn_merges({"abcdef": 3}, list("abcdef"), vocab_size=8, min_count=1).tokens) == 8
 
 
@@ -86,7 +86,7 @@ def test_the_order_of_the_words_does_not_matter():
     )
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     seen: list[tuple[str, int, int | None]] = []
     word = "".join(map(chr, range(0x4E00, 0x4E00 + 700)))
     learn_merges(

@@ -55,7 +55,7 @@ def test_a_stop_inside_a_sentence_does_not_end_it(text: str):
 
 
 @pytest.mark.parametrize(("text", "expected"), SEVERAL)
-def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]):
+def test_sentence_ends(text: str, expected: list[str]):
     assert split_sentences(text) == expected
 
 
@@ -64,10 +64,10 @@ def test_blank_text_has_no_sentence(blank: str):
     assert find_sentence_spans(blank) == []
 
 
-def test_spans_leave_out_the_blanks_around_sentences():
+def test_spans_exclude_white_space_around_sentences():
     assert find_sentence_spans("  One here.  Two there. \n") == [(2, 11), (13, 23)]
 
 
-def test_no_torch_is_needed():
+def test_torch_is_not_imported():
     code = "import sys, cloze.text.sentences; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

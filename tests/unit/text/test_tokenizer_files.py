@@ -63,7 +63,7 @@ def replace(pattern: str, content: str) -> dict:
         {"kind": "char", "byte_fallback": True, "lowercase": True},
     ],
 )
-def test_what_was_saved_is_what_is_loaded(options: dict, tmp_path: Path):
+def test_save_and_load(options: dict, tmp_path: Path):
     tokenizer = train_tokenizer(
         ["The Cat sat, élan 中文."] * 3, **{"vocab_size": 300, **options}
     ).with_max_length(99)
@@ -86,7 +86,7 @@ def test_what_was_saved_is_what_is_loaded(options: dict, tmp_path: Path):
         assert file.read_bytes() == (tmp_path / "deep" / "folder" / file.name).read_bytes()
 
 
-def test_bert_also_gets_the_file_that_older_readers_want(tmp_path: Path):
+def test_bert_also_writes_vocab_txt(tmp_path: Path):
     tiny_tokenizer().save(tmp_path / "bert")
     assert files_of(tmp_path / "bert") == {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}
     assert (tmp_path / "bert" / "vocab.txt").read_text(encoding="utf-8").split() == PIECES
@@ -105,14 +105,14 @@ def test_bert_also_gets_the_file_that_older_readers_want(tmp_path: Path):
         (lambda: train_tokenizer(["ab"] * 3, kind="char"), None),
     ],
 )
-def test_transformers_is_told_a_class_that_does_the_same(make, name: str | None, tmp_path: Path):
+def test_tokenizer_class_for_transformers(make, name: str | None, tmp_path: Path):
     make().with_max_length(64).save(tmp_path)
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert config["tokenizer_class"] == (name or "PreTrainedTokenizerFast")
     assert config["model_max_length"] == 64
 
 
-def test_a_token_that_bert_does_not_know_keeps_the_file_as_it_is(tmp_path: Path):
+def test_an_added_token_uses_the_generic_class(tmp_path: Path):
     tokenizer = tiny_tokenizer()
     tokenizer.backend.add_tokens(["<extra>"])
     tokenizer.save(tmp_path)
@@ -121,7 +121,7 @@ def test_a_token_that_bert_does_not_know_keeps_the_file_as_it_is(tmp_path: Path)
     assert not (tmp_path / "vocab.txt").exists()
 
 
-def test_no_list_of_pieces_is_written_where_ids_are_left_out(tmp_path: Path):
+def test_no_vocab_txt_is_written_if_ids_are_missing(tmp_path: Path):
     tiny_tokenizer().save(tmp_path / "dense")
     found = json.loads((tmp_path / "dense" / "tokenizer.json").read_text(encoding="utf-8"))
     found["model"]["vocab"]["later"] = 99
@@ -135,7 +135,7 @@ def test_no_list_of_pieces_is_written_where_ids_are_left_out(tmp_path: Path):
 # What others wrote.
 
 
-def test_cutting_and_padding_are_switched_off(tmp_path: Path):
+def test_truncation_and_padding_are_switched_off(tmp_path: Path):
     cut = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
     pad = {
         "strategy": {"Fixed": 10**12},
@@ -166,7 +166,7 @@ def test_a_published_folder_is_read(minilm: Path):
     ("value", "limit"),
     [(512, 512), (512.0, 512), (1e30, None), (True, None), ("512", None), (0, None), (None, None)],
 )
-def test_a_real_limit_is_believed(value: object, limit: int | None, tmp_path: Path):
+def test_model_max_length_is_read(value: object, limit: int | None, tmp_path: Path):
     write(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
     assert Tokenizer.load(tmp_path).max_length == limit
@@ -181,7 +181,7 @@ def test_a_real_limit_is_believed(value: object, limit: int | None, tmp_path: Pa
         ({}, {"mask_token": {"content": "[M]"}}),
     ],
 )
-def test_special_tokens_are_found_where_they_are_named(config: dict, others: dict, tmp_path: Path):
+def test_special_tokens_are_read_from_the_settings(config: dict, others: dict, tmp_path: Path):
     write(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(others))
@@ -191,21 +191,21 @@ def test_special_tokens_are_found_where_they_are_named(config: dict, others: dic
     assert tokenizer.encode("a [M]").ids == [1, 2]
 
 
-def test_special_tokens_go_by_their_customary_names_otherwise(tmp_path: Path):
+def test_special_tokens_have_default_names(tmp_path: Path):
     added = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     unknown = {**added, "id": 0, "content": "[UNK]", "special": True}
     write(tmp_path / "tokenizer.json", added_tokens=[unknown])
     assert Tokenizer.load(tmp_path).special_tokens == {"unk": "[UNK]"}
 
 
-def test_a_token_that_the_vocabulary_lacks_is_not_added(tmp_path: Path):
+def test_a_special_token_that_is_not_in_the_vocabulary_is_ignored(tmp_path: Path):
     write(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]"}))
     tokenizer = Tokenizer.load(tmp_path)
     assert (tokenizer.pad_id, tokenizer.vocab_size) == (None, 3)
 
 
-def test_a_bare_vocabulary_says_by_its_letters_whether_it_has_case(tmp_path: Path):
+def test_case_is_detected_from_a_bare_vocabulary(tmp_path: Path):
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("\n".join([*SPECIAL, "<S>", "a", "##b"]), encoding="utf-8")
     assert Tokenizer.load(tmp_path).lowercase
@@ -214,7 +214,7 @@ def test_a_bare_vocabulary_says_by_its_letters_whether_it_has_case(tmp_path: Pat
     assert not Tokenizer.load(tmp_path).lowercase
 
 
-def test_the_settings_beside_a_vocabulary_are_honoured(tmp_path: Path):
+def test_settings_next_to_a_vocabulary_are_used(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "e", "é", "中文"]), encoding="utf-8")
     settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": 9}))
@@ -223,7 +223,7 @@ def test_the_settings_beside_a_vocabulary_are_honoured(tmp_path: Path):
     assert tokenizer.max_length == 9
 
 
-def test_only_a_newline_ends_a_piece(tmp_path: Path):
+def test_tokens_end_at_newlines_only(tmp_path: Path):
     text = "\r\n".join([*SPECIAL, "\u2028", "a"]) + "\r\n\n"
     (tmp_path / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert Tokenizer.load(tmp_path).encode("a").ids == [2, 6, 3]
@@ -245,7 +245,7 @@ def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Pa
 # What is wrong with a folder.
 
 
-def test_nothing_there(tmp_path: Path):
+def test_a_missing_tokenizer_is_reported(tmp_path: Path):
     with raises(FolderError, "nowhere"):
         Tokenizer.load(tmp_path / "nowhere")
     with raises(FolderError, "vocab.txt"):
@@ -269,13 +269,15 @@ def test_nothing_there(tmp_path: Path):
         (b'{"model": {"vocab": {"\\ud800": 1}}}', "tokenizer"),
     ],
 )
-def test_a_file_that_is_no_tokenizer(content: bytes, problem: str, tmp_path: Path):
+def test_an_invalid_tokenizer_file_is_reported(content: bytes, problem: str, tmp_path: Path):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with raises(FolderError, problem):
         Tokenizer.load(tmp_path)
 
 
-def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_is_too_large_is_rejected_before_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for name in ("tokenizer.json", "vocab.txt", "tokenizer_config.json"):
         folder = tmp_path / name.replace(".", "-")
         tiny_tokenizer().save(folder)
@@ -358,7 +360,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_tokenizer_is_refused(name: str, tmp_path: Path):
+def test_a_malicious_tokenizer_is_rejected(name: str, tmp_path: Path):
     parts, problem = HOSTILE[name]
     with raises(FolderError, problem):
         Tokenizer.load(write(tmp_path / "tokenizer.json", **parts))
@@ -373,19 +375,19 @@ def test_a_hostile_tokenizer_is_refused(name: str, tmp_path: Path):
         ("", "[UNK]"),
     ],
 )
-def test_a_broken_vocabulary_is_refused(text: str, problem: str, tmp_path: Path):
+def test_an_invalid_vocabulary_is_rejected(text: str, problem: str, tmp_path: Path):
     (tmp_path / "vocab.txt").write_text(text)
     with raises(FolderError, problem):
         Tokenizer.load(tmp_path)
 
 
-def test_a_vocabulary_in_another_encoding_is_refused(tmp_path: Path):
+def test_a_vocabulary_in_another_encoding_is_rejected(tmp_path: Path):
     (tmp_path / "vocab.txt").write_bytes("[UNK]\né".encode("latin-1"))
     with raises(FolderError, "vocab.txt", "UTF-8", "6"):
         Tokenizer.load(tmp_path)
 
 
-def test_settings_of_the_wrong_kind_are_refused(tmp_path: Path):
+def test_invalid_settings_are_rejected(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
     with raises(FolderError, "vocabulary"):
@@ -403,7 +405,7 @@ def test_settings_of_the_wrong_kind_are_refused(tmp_path: Path):
         ({"a": 0, "b": 1}, "a c", "`c`"),
     ],
 )
-def test_broken_files_of_gpt2_are_refused(vocab: dict, merges: str, problem: str, tmp_path: Path):
+def test_invalid_files_of_gpt2_are_rejected(vocab: dict, merges: str, problem: str, tmp_path: Path):
     if len(vocab) > 1:
         vocab = {**vocab, "<|endoftext|>": 9}
     (tmp_path / "encoder.json").write_text(json.dumps(vocab))

@@ -28,14 +28,14 @@ def test_special_tokens_come_first_then_the_alphabet_then_merges():
     assert found == [*SPECIAL, "a", "b", "c", "##b", "##c", "ab", "abc"]
 
 
-def test_words_become_few_pieces():
+def test_frequent_words_are_single_tokens():
     tokenizer = train_tokenizer(TEXTS, vocab_size=200)
     assert tokenizer.encode("The mats").tokens == ["[CLS]", "the", "mats", "[SEP]"]
     assert tokenizer.kind == "wordpiece"
     assert tokenizer.lowercase
 
 
-def test_ideographs_are_pieces_of_their_own():
+def test_ideographs_are_separate_tokens():
     tokenizer = train_tokenizer(TEXTS, vocab_size=200)
     assert tokenizer.encode("中文").tokens[1:-1] == ["中", "文"]
     assert tokenizer.token_to_id("##文") is None
@@ -43,7 +43,7 @@ def test_ideographs_are_pieces_of_their_own():
     assert runs.encode("中文字").tokens[1:-1] == ["中文", "##字"]
 
 
-def test_case_and_accents_are_kept_when_asked():
+def test_case_and_accents_can_be_kept():
     cased = train_tokenizer(TEXTS, vocab_size=200, lowercase=False)
     assert cased.encode("The Élan").tokens[1:-1] == ["The", "Élan"]
     accents = train_tokenizer(TEXTS, vocab_size=200, strip_accents=False)
@@ -51,32 +51,32 @@ def test_case_and_accents_are_kept_when_asked():
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
-def test_a_size_is_kept_and_used_up(kind: str):
+def test_vocab_size_is_reached_and_not_exceeded(kind: str):
     texts = [" ".join(f"{a}{b}{a}" for a in "abcdefgh" for b in "stuvwxyz")] * 2
     size = {"bpe": 300, "char": 15}.get(kind, 50)
     assert train_tokenizer(texts, kind=kind, vocab_size=size).vocab_size == size
 
 
-def test_a_piece_is_seen_often_enough():
+def test_tokens_occur_at_least_min_count_times():
     tokenizer = train_tokenizer(["often often rare x"], min_count=2)
     assert tokenizer.token_to_id("often") is not None
     assert tokenizer.token_to_id("x") is None
     assert train_tokenizer(["often often rare x"], min_count=1).token_to_id("rare") is not None
 
 
-def test_characters_too_rare_to_matter_are_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_rare_characters_are_left_out(monkeypatch: pytest.MonkeyPatch):
     texts = ["a b" * 20_000, "ж ж"]
     assert train_tokenizer(texts, vocab_size=50).token_to_id("ж") is None
     monkeypatch.setattr(tokenizer_training, "_UNCOVERED", 10**9)
     assert train_tokenizer(texts, vocab_size=50).token_to_id("ж") is not None
 
 
-def test_an_alphabet_that_does_not_fit_is_cut_to_its_most_frequent():
+def test_a_large_alphabet_is_reduced_to_its_most_frequent_characters():
     found = pieces(train_tokenizer(["a a a b b b c c d"] * 2, vocab_size=7))
     assert found == [*SPECIAL, "a", "b"]
 
 
-def test_bpe_spells_everything_in_bytes():
+def test_bpe_encodes_everything_in_bytes():
     tokenizer = train_tokenizer(TEXTS, kind="bpe", vocab_size=300)
     assert pieces(tokenizer)[:257] == ["<|endoftext|>", *sorted(BYTE_SYMBOLS)]
     assert tokenizer.encode("The cat").tokens == ["The", "Ġcat"]
@@ -98,7 +98,7 @@ def test_words_are_ranked_by_count_and_spelling():
     assert tokenizer.kind == "word"
 
 
-def test_characters_keep_white_space_and_have_words():
+def test_character_tokenizers_keep_white_space():
     tokenizer = train_tokenizer(["ab c\n中文, "] * 3, kind="char", vocab_size=50)
     encoding = tokenizer.encode("ab  中文,x")
     assert encoding.tokens[1:-1] == ["a", "b", " ", " ", "中", "文", ",", "[UNK]"]
@@ -112,7 +112,7 @@ def test_characters_keep_white_space_and_have_words():
     assert run.words[1:-1] == [0, 0, 0]
 
 
-def test_with_byte_fallback_rare_characters_are_spelled():
+def test_with_byte_fallback_rare_characters_are_bytes():
     tokenizer = train_tokenizer(TEXTS, vocab_size=700, byte_fallback=True)
     found = pieces(tokenizer)
     assert found[5:261] == sorted(BYTE_SYMBOLS)
@@ -125,12 +125,12 @@ def test_with_byte_fallback_rare_characters_are_spelled():
     assert encoding.offsets[3:7] == [(6, 7)] * 4
 
 
-def test_with_byte_fallback_the_size_is_used_up():
+def test_with_byte_fallback_vocab_size_is_reached():
     texts = [" ".join(f"{a}{b}{a}é" for a in "abcdefgh" for b in "stuvwxyz")] * 2
     assert train_tokenizer(texts, vocab_size=560, byte_fallback=True).vocab_size == 560
 
 
-def test_with_byte_fallback_a_word_too_long_becomes_several():
+def test_with_byte_fallback_a_long_word_is_split():
     tokenizer = train_tokenizer(TEXTS, vocab_size=600, byte_fallback=True)
     encoding = tokenizer.encode("ж" * 250)
     assert "[UNK]" not in encoding.tokens
@@ -138,7 +138,7 @@ def test_with_byte_fallback_a_word_too_long_becomes_several():
     assert tokenizer.decode(encoding.ids) == " ".join(["ж" * 100, "ж" * 100, "ж" * 50])
 
 
-def test_characters_fall_back_to_bytes_too():
+def test_byte_fallback_of_character_tokenizers():
     tokenizer = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True)
     assert pieces(tokenizer)[5:261] == list(BYTES)
     assert tokenizer.encode("aé").tokens[1:-1] == ["a", "<0xC3>", "<0xA9>"]
@@ -151,14 +151,14 @@ def test_a_stream_is_read_once():
     assert list(stream) == []
 
 
-def test_a_full_table_still_finds_what_is_frequent(monkeypatch: pytest.MonkeyPatch):
+def test_a_full_table_keeps_frequent_words(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tokenizer_training, "MAX_WORDS", 100)
     texts = (f"the cat w{n} v{n}x" for n in range(2000))
     tokenizer = train_tokenizer(texts, vocab_size=100)
     assert tokenizer.encode("the cat").tokens[1:-1] == ["the", "cat"]
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     stages = []
     texts = [f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}" for n in range(30_000)]
     train_tokenizer(
@@ -226,13 +226,13 @@ def test_the_order_of_the_texts_does_not_matter():
         ({"kind": "bpe", "chinese": False}, ("bpe", "chinese")),
     ],
 )
-def test_impossible_choices_are_refused(options: dict, problem: str):
+def test_invalid_options_are_rejected(options: dict, problem: str):
     with raises(ConfigError, problem):
         train_tokenizer(TEXTS, **options)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "word", "char"])
-def test_there_must_be_some_text(kind: str):
+def test_empty_texts_are_rejected(kind: str):
     with raises(InputError, "empty"):
         train_tokenizer(["", ""], kind=kind)
 
@@ -240,13 +240,13 @@ def test_there_must_be_some_text(kind: str):
 # --- words between white space
 
 
-def test_words_as_they_stand():
+def test_whitespace_words():
     tokenizer = build_whitespace_tokenizer(["don't", "U.S.", "N"])
     assert tokenizer.encode_ids(["don't  U.S.\tN <unk> x"]) == [[3, 4, 5, 0, 0]]
     assert tokenizer.decode([3, 5], skip_special_tokens=False) == "don't N"
 
 
-def test_learned_by_count_and_then_by_spelling():
+def test_whitespace_words_are_sorted_by_count_then_by_spelling():
     tokenizer = train_whitespace_tokenizer(["b a <unk> b", "c a <s>"], min_count=1)
     assert [tokenizer.id_to_token(id_) for id_ in range(tokenizer.vocab_size)] == [
         *("<unk>", "<s>", "</s>", "a", "b", "c")
@@ -255,7 +255,7 @@ def test_learned_by_count_and_then_by_spelling():
     assert train_whitespace_tokenizer(["b a b", "c"], vocab_size=4).vocab_size == 4
 
 
-def test_saved_and_loaded(tmp_path):
+def test_a_whitespace_tokenizer_is_saved_and_loaded(tmp_path):
     tokenizer = build_whitespace_tokenizer(["a", "b"])
     tokenizer.save(tmp_path)
     again = Tokenizer.load(tmp_path)
@@ -263,7 +263,7 @@ def test_saved_and_loaded(tmp_path):
     assert again.unk_id == 0
 
 
-def test_what_is_wrong():
+def test_invalid_options_of_whitespace_tokenizers_are_rejected():
     with raises(InputError, "empty"):
         train_whitespace_tokenizer(["  "])
     with raises(ConfigError, "size", "3"):

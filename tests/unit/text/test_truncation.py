@@ -27,16 +27,16 @@ from helpers import raises
         ("head", 5, 0, ()),
     ],
 )
-def test_a_policy_keeps_what_it_says(policy: str, count: int, limit: int, kept: tuple[range, ...]):
+def test_truncate(policy: str, count: int, limit: int, kept: tuple[range, ...]):
     assert truncate(policy, count, limit) == kept
 
 
-def test_windows_are_not_one_stretch():
+def test_truncate_rejects_windows():
     with raises(ConfigError, "window", fix="windows"):
         truncate("window", 9, 5)
 
 
-def test_an_unknown_policy_is_refused_with_the_near_one():
+def test_an_unknown_truncation_suggests_a_similar_one():
     with raises(ConfigError, "haed", fix="head"):
         truncate("haed", 9, 5)
 
@@ -54,7 +54,7 @@ def test_an_unknown_policy_is_refused_with_the_near_one():
         (0, 40, 11, (0, 11)),
     ],
 )
-def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: tuple[int, int]):
+def test_truncate_longest_first(first: int, second: int, limit: int, kept: tuple[int, int]):
     assert truncate_longest_first(first, second, limit) == kept
 
 
@@ -68,26 +68,26 @@ def test_a_pair_is_cut_longest_first(first: int, second: int, limit: int, kept: 
         (8, 4, 2, [range(4), range(2, 6), range(4, 8)]),
     ],
 )
-def test_windows_overlap_by_the_overlap(count: int, limit: int, overlap: int, spans: list[range]):
+def test_split_windows(count: int, limit: int, overlap: int, spans: list[range]):
     assert split_windows(count, limit, overlap) == spans
 
 
 @pytest.mark.parametrize("overlap", [-1, 4, 9])
-def test_a_overlap_that_does_not_move_on_is_refused(overlap: int):
+def test_an_overlap_as_long_as_the_window_is_rejected(overlap: int):
     with raises(InputError, overlap, fix=("overlap", "0")):
         split_windows(9, 4, overlap)
 
 
-def test_a_piece_belongs_to_the_window_that_shows_most_around_it():
+def test_a_token_belongs_to_the_window_with_the_most_context():
     spans = split_windows(9, 5, 3)
     assert spans == [range(5), range(2, 7), range(4, 9)]
     # pieces 3 and 5 have one piece beside them in either window, and the earlier one wins
     assert find_max_context_windows(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 
-def test_of_unequal_windows_the_longer_one_wins_a_draw():
+def test_the_longer_window_wins_a_tie():
     assert find_max_context_windows([range(3), range(2, 9)]) == [0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 
-def test_no_window_has_no_pieces():
+def test_no_windows():
     assert find_max_context_windows([]) == []

@@ -6,7 +6,7 @@ from tokenizers.normalizers import BertNormalizer
 from cloze.text.words import IDEOGRAPHS
 
 
-def test_they_are_the_characters_that_the_normaliser_parts():
+def test_ideographs_are_those_of_the_bert_normalizer():
     cleaning = BertNormalizer(
         clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
     )
