@@ -313,7 +313,7 @@ def test_demo(run, tmp_path, monkeypatch):
     ran = run("demo", "--minutes", "0.05", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
     check_scores(ran.stdout, "mlm_accuracy", "unigram_baseline", "nsp_accuracy")
-    for fact in ("sentence\t", "\tbefore\tafter", "cosine", "cloze fill"):
+    for fact in ("sentence\t", "\tbefore training\tafter training", "cosine", "cloze fill"):
         assert fact in ran.stdout
     assert cloze.load(tmp_path / "cloze-demo").task_heads == ("mlm", "nsp")
     page = (tmp_path / "cloze-demo" / "report.html").read_text()

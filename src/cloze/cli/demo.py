@@ -1,4 +1,4 @@
-"""`cloze demo`: from text to a trained model, with no download."""
+"""`cloze demo`: show the built-in model, and train a small BERT; nothing is downloaded."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,21 +13,21 @@ from cloze.cli.training import show_progress
 if TYPE_CHECKING:
     from cloze.make.demo import Demo, Neighbours, Preview, Ranked
 
-FEW = 3  # words of a fill
+TOP = 3  # predictions that are shown
 
 
 def demo(
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to save the model.")] = Path(
-        "cloze-demo"
-    ),
-    minutes: Annotated[float, typer.Option(metavar="N", help="How long to train.")] = 2.5,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder to write the run and the model to.")
+    ] = Path("cloze-demo"),
+    minutes: Annotated[float, typer.Option(metavar="N", help="Training time in minutes.")] = 2.5,
     force: Force = False,
     seed: Seed = 0,
     device: Device = None,
     quiet: Quiet = False,
 ) -> None:
-    """See the built-in model, then train a small BERT on Python's own documentation."""
+    """Show the built-in model, then train a small BERT on the documentation of Python."""
     from cloze.make.demo import demo
 
     with show_progress(str(out), quiet=quiet, display=True) as callbacks:
@@ -35,36 +35,41 @@ def demo(
             out, minutes=minutes, seed=seed, force=force, device=device, callbacks=callbacks
         )
     if made.preview is not None:
-        _show_preview(made.preview)
+        _print_preview(made.preview)
     print_run_result(made.result, as_json=False)
-    _show(made)
+    _print_trained(made)
     typer.echo(f'try: cloze fill {out} "Return a new [MASK]."')
 
 
-def _show(made: "Demo") -> None:
+def _print_trained(made: "Demo") -> None:
     fills = [
-        (fill.text, fill.truth, _words(fill.before), _words(fill.after)) for fill in made.fills
+        (fill.text, fill.truth, _join_words(fill.before), _join_words(fill.after))
+        for fill in made.fills
     ]
-    print_table(("sentence", "was", "before", "after"), fills, title="blanks filled")
-    _show_neighbours(made.neighbours)
+    print_table(
+        ("sentence", "original word", "before training", "after training"),
+        fills,
+        title="predictions for [MASK]",
+    )
+    _print_neighbours(made.neighbours)
 
 
-def _show_preview(seen: "Preview") -> None:
-    rows = [(fill.text, _words(fill.words)) for fill in seen.fills]
-    print_table(("sentence", "words"), rows, title=f"blanks filled by {seen.name}")
-    _show_neighbours(seen.neighbours)
-    right = round(seen.accuracy * seen.num_dev)
+def _print_preview(preview: "Preview") -> None:
+    rows = [(fill.text, _join_words(fill.words)) for fill in preview.fills]
+    print_table(("sentence", "words"), rows, title=f"predictions of {preview.name} for [MASK]")
+    _print_neighbours(preview.neighbours)
+    right = round(preview.accuracy * preview.num_dev)
     typer.echo(
-        f"a classifier on its vectors tells {right} of {seen.num_dev} new sentences right; "
-        f'try: cloze classify {seen.classifier} "The boat leaves at noon."'
+        f"a classifier on its embeddings is right for {right} of {preview.num_dev} new sentences; "
+        f'try: cloze classify {preview.classifier} "The boat leaves at noon."'
     )
 
 
-def _show_neighbours(listed: "list[Neighbours]") -> None:
-    for found in listed:
-        rows = [(text, f"{cosine:.2f}") for text, cosine in found.neighbours]
-        print_table((found.text, "cosine"), rows)
+def _print_neighbours(neighbours: "list[Neighbours]") -> None:
+    for one in neighbours:
+        rows = [(text, f"{cosine:.2f}") for text, cosine in one.neighbours]
+        print_table((one.text, "cosine"), rows)
 
 
-def _words(guesses: "Ranked") -> str:
-    return ", ".join(word for word, _ in guesses[:FEW])
+def _join_words(predictions: "Ranked") -> str:
+    return ", ".join(word for word, _ in predictions[:TOP])

@@ -1,19 +1,22 @@
 """`cloze distill`: a model to one with half of its layers."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import Force, Json, Quiet
-from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Settings,
     Sources,
     report_usage,
+    resume_run,
+    run_training,
     settings_to_resume,
-    show_progress,
 )
+
+if TYPE_CHECKING:
+    from cloze.train.fit import Callbacks, RunResult
 
 
 def distill(
@@ -47,27 +50,25 @@ def distill(
 ) -> None:
     """Train a student with half of a model's layers to reproduce the model, on raw text."""
     texts = inputs or []
+    shown: dict[str, Any] = {"command": "distill", "as_json": as_json, "quiet": quiet}
     if resume:
         moved = {} if teacher is None else {"distill.teacher": teacher}
-        changed = settings_to_resume(out, options, settings, recipe, moved=moved)
-        import cloze
-
-        with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-            ended = cloze.resume(out, sources=texts, settings=changed, callbacks=callbacks)
-        print_run_result(ended, as_json, command="distill")
+        changes = settings_to_resume(out, options, settings, recipe, moved=moved)
+        resume_run(out, changes, sources=texts, **shown)
         return
     if teacher is None:
         raise typer.BadParameter("no model to learn from: name its folder", param_hint="TEACHER")
     from cloze.make.recipe.complete import complete_distillation
 
     with report_usage():
-        made = complete_distillation(
+        completed = complete_distillation(
             recipe, teacher=teacher, options=options, settings=settings or []
         )
-    if not texts and not made.data.sources:
+    if not texts and not completed.data.sources:
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
     import cloze
 
-    with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-        ended = cloze.distill(teacher, texts, out, made, force=force, callbacks=callbacks)
-    print_run_result(ended, as_json, command="distill")
+    def train(callbacks: "Callbacks") -> "RunResult":
+        return cloze.distill(teacher, texts, out, completed, force=force, callbacks=callbacks)
+
+    run_training(train, out, **shown)

@@ -1,19 +1,22 @@
 """`cloze finetune`: a model and labelled data to a model for a task."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import Command, Force, Json, Quiet
-from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Resume,
     Settings,
     report_usage,
+    resume_run,
+    run_training,
     settings_to_resume,
-    show_progress,
 )
+
+if TYPE_CHECKING:
+    from cloze.train.fit import Callbacks, RunResult
 
 _PAIRED = ("--train", "--dev")
 
@@ -66,27 +69,25 @@ def finetune(
     **options: Any,  # noqa: ANN401
 ) -> None:
     """Fine-tune a model for a task with labelled data."""
+    shown: dict[str, Any] = {"command": "finetune", "as_json": as_json, "quiet": quiet}
     if resume:
-        changed = settings_to_resume(out, options, settings, task, model, train, dev, recipe)
-        import cloze
-
-        with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-            ended = cloze.resume(out, settings=changed, callbacks=callbacks)
-        print_run_result(ended, as_json, command="finetune")
+        changes = settings_to_resume(out, options, settings, task, model, train, dev, recipe)
+        resume_run(out, changes, **shown)
         return
     from cloze.make.recipe.complete import complete_finetuning
 
     with report_usage():
-        made = complete_finetuning(
+        completed = complete_finetuning(
             recipe, task=task, model=model, options=options, settings=settings or []
         )
     import cloze
 
-    with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-        ended = cloze.finetune(
-            None, None, train or [], out, made, dev=dev or [], force=force, callbacks=callbacks
+    def run(callbacks: "Callbacks") -> "RunResult":
+        return cloze.finetune(
+            None, None, train or [], out, completed, dev=dev or [], force=force, callbacks=callbacks
         )
-    print_run_result(ended, as_json, command="finetune")
+
+    run_training(run, out, **shown)
 
 
 class PairedFiles(Command):

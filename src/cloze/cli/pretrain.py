@@ -1,19 +1,19 @@
 """`cloze pretrain`: text to a model."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cloze.cli.common import Force, Json, Quiet, Threads
 from cloze.cli.format import print_json, print_table
-from cloze.cli.format_run import print_run_result
 from cloze.cli.training import (
     Out,
     Resume,
     Settings,
     Sources,
     report_usage,
+    resume_run,
+    run_training,
     settings_to_resume,
     show_progress,
 )
@@ -21,6 +21,7 @@ from cloze.plot.format import format_duration, format_percent
 
 if TYPE_CHECKING:
     from cloze.make.pretrain.plan import Plan
+    from cloze.train.fit import Callbacks, RunResult
 
 
 def pretrain(
@@ -60,61 +61,60 @@ def pretrain(
 ) -> None:
     """Pre-train a BERT, or a model of another family, on your own text, in the time you have."""
     texts = inputs or []
+    shown: dict[str, Any] = {"command": "pretrain", "as_json": as_json, "quiet": quiet}
     if resume:
-        changed = settings_to_resume(out, options, settings, recipe, family)
-        import cloze
-
-        with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-            ended = cloze.resume(out, sources=texts, settings=changed, callbacks=callbacks)
-        print_run_result(ended, as_json)
+        changes = settings_to_resume(out, options, settings, recipe, family)
+        resume_run(out, changes, sources=texts, **shown)
         return
     from cloze.make.recipe.complete import complete_pretraining
     from cloze.make.recipe.pretrain import PretrainRecipe
 
     with report_usage():
-        made = complete_pretraining(
+        completed = complete_pretraining(
             recipe,
             family=family,
             options={**options, "threads": threads},
             settings=settings or [],
         )
-    if plan and not isinstance(made, PretrainRecipe):
-        raise typer.BadParameter("only encoders can be planned", param_hint="--plan")
-    if not texts and not made.data.sources:
+    if plan and not isinstance(completed, PretrainRecipe):
+        raise typer.BadParameter("only runs of encoders can be planned", param_hint="--plan")
+    if not texts and not completed.data.sources:
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
+    if plan:
+        from cloze.make.pretrain.plan import plan as estimate
+
+        assert isinstance(completed, PretrainRecipe)
+        with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
+            _print_plan(estimate(texts, out, completed, callbacks=callbacks), as_json)
+        return
     import cloze
 
-    with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-        if plan:
-            from cloze.make.pretrain.plan import plan as estimate
+    def train(callbacks: "Callbacks") -> "RunResult":
+        return cloze.pretrain(texts, out, completed, force=force, callbacks=callbacks)
 
-            assert isinstance(made, PretrainRecipe)
-            _print_plan(estimate(texts, out, made, callbacks=callbacks), as_json)
-            return
-        ended = cloze.pretrain(texts, out, made, force=force, callbacks=callbacks)
-    print_run_result(ended, as_json)
+    run_training(train, out, **shown)
 
 
-def _print_plan(made: "Plan", as_json: bool) -> None:
+def _print_plan(plan: "Plan", as_json: bool) -> None:
     if as_json:
-        print_json(dataclasses.asdict(made))
+        print_json(plan.to_dict())
         return
     rows = [
-        ("parameters", made.parameters),
-        ("vocabulary", made.vocabulary),
-        ("documents", made.documents),
-        ("tokens per epoch", made.tokens_per_epoch),
-        ("tokens per step", made.tokens_per_step),
-        ("non-padding tokens", format_percent(made.real_share)),
-        ("tokens/s in the trial", round(made.tokens_per_second)),
-        ("steps", made.steps),
-        ("tokens", made.tokens),
-        ("epochs", f"{made.epochs:.2f}"),
-        ("time", format_duration(made.hours * 3600)),
-        ("memory of weights and optimizer", f"{made.weights_mib:,.0f} MiB"),
+        ("parameters", plan.parameters),
+        ("vocabulary", plan.vocabulary),
+        ("documents", plan.documents),
+        ("tokens per epoch", plan.tokens_per_epoch),
+        ("tokens per step", plan.tokens_per_step),
+        ("non-padding tokens", format_percent(plan.non_padding_fraction)),
+        ("tokens/s in the trial", round(plan.tokens_per_second)),
+        ("steps", plan.steps),
+        ("tokens", plan.tokens),
+        ("epochs", f"{plan.epochs:.2f}"),
+        ("time", format_duration(plan.hours * 3600)),
+        ("memory of weights and optimizer", f"{plan.weights_mib:,.0f} MiB"),
         *(
-            [("peak memory in the trial", f"{made.peak_mib:,.0f} MiB")]
-            if made.peak_mib is not None
+            [("peak memory in the trial", f"{plan.peak_mib:,.0f} MiB")]
+            if plan.peak_mib is not None
             else []
         ),
     ]

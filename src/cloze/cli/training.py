@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import progress
+from cloze.cli.format_run import print_run_result
 from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cloze.train.fit import Callbacks
+    from cloze.train.fit import Callbacks, RunResult
     from cloze.train.step import Step
     from cloze.train.step_metrics import StepMetrics
 
@@ -79,6 +80,38 @@ def settings_to_resume(
     cls = get_recipe_class(read_values(find_run_recipe(out)))
     with report_usage():
         return {**map_options(cls, options, whose="this run"), **assigned, **(moved or {})}
+
+
+def run_training(
+    train: "Callable[[Callbacks], RunResult]",
+    out: Path,
+    *,
+    command: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Call a function that trains with callbacks that show its progress, and print its result."""
+    with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
+        result = train(callbacks)
+    print_run_result(result, as_json, command=command)
+
+
+def resume_run(
+    out: Path,
+    changes: Mapping[str, Any],
+    *,
+    sources: list[str] | None = None,
+    command: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Resume the run in a folder, with the settings in `changes`, and print its result."""
+    import cloze
+
+    def resume(callbacks: "Callbacks") -> "RunResult":
+        return cloze.resume(out, sources=sources or [], settings=changes, callbacks=callbacks)
+
+    run_training(resume, out, command=command, as_json=as_json, quiet=quiet)
 
 
 @contextmanager

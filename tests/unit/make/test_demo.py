@@ -30,9 +30,9 @@ def test_with_a_built_in_model(place, capsys):
     for fact in (
         "sentence\twords\nThe capital of France is [MASK].\t",
         f"{QUERIES[0]}\tcosine\n",
-        f"of 12 new sentences right; try: cloze classify {place / 'out' / 'topics'} ",
+        f"of 12 new sentences; try: cloze classify {place / 'out' / 'topics'} ",
         "trained\t",
-        "sentence\twas\tbefore\tafter",
+        "sentence\toriginal word\tbefore training\tafter training",
     ):
         assert fact in said
     assert cloze.load(place / "out" / "topics").labels == ("journey", "kitchen")

@@ -224,7 +224,7 @@ def test_a_plan_trains_nothing(text, tmp_path):
     made = plan(text, tmp_path / "m", small("run.steps=100"))
     assert made.steps == pytest.approx(100, rel=0.1)
     assert made.tokens_per_second > 0
-    assert made.real_share > 0.9
+    assert made.non_padding_fraction > 0.9
     assert made.epochs == pytest.approx(made.tokens / made.tokens_per_epoch)
     assert not (tmp_path / "m" / "model.safetensors").exists()
     assert not (tmp_path / "m" / "state").exists()

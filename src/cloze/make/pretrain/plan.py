@@ -3,8 +3,9 @@
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ class Plan:
     documents: int
     tokens_per_epoch: int
     tokens_per_step: int
-    real_share: float  # fraction of the positions in a batch that hold tokens
+    non_padding_fraction: float  # of the positions in a batch
     tokens_per_second: float  # in the trial
     steps: int
     tokens: int
@@ -40,6 +41,10 @@ class Plan:
     hours: float
     weights_mib: float  # weights, gradients and optimizer state
     peak_mib: float | None  # in the trial, of the GPU or the process; None if unknown
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
 
 
 def plan(
@@ -88,7 +93,7 @@ def plan(
         documents=setup.corpus.summary.documents,
         tokens_per_epoch=packing.tokens,
         tokens_per_step=per_step,
-        real_share=packing.non_padding_fraction,
+        non_padding_fraction=packing.non_padding_fraction,
         tokens_per_second=speed,
         steps=max(1, round(tokens / per_step)),
         tokens=tokens,
