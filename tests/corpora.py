@@ -56,7 +56,7 @@ class InMemory:
         )
 
     @property
-    def view(self) -> CorpusSplit:
+    def split(self) -> CorpusSplit:
         return CorpusSplit(self, np.arange(len(self.document_starts) - 1))  # type: ignore[arg-type]
 
     def read_tokens(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:

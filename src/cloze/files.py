@@ -93,14 +93,14 @@ def remove_path(path: Path) -> None:
 def _remove_leftovers(target: Path) -> None:
     if fcntl is None:
         return
-    ours = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.new")
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.new")
     with suppress(OSError):  # a folder that may be written but not listed
-        for left in [path for path in target.parent.iterdir() if ours.fullmatch(path.name)]:
+        for leftover in [path for path in target.parent.iterdir() if pattern.fullmatch(path.name)]:
             with suppress(OSError):  # in use, or no permission to remove it
-                handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+                handle = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_path(left)
+                    remove_path(leftover)
                 finally:
                     os.close(handle)
 
@@ -127,10 +127,10 @@ class _NamedFile(io.FileIO):
 
     def __init__(self, file: Path | int, name: str | os.PathLike[str]) -> None:
         super().__init__(file, "wb", closefd=not isinstance(file, int))
-        self._shown = name
+        self._name_in_errors = name
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]  # noqa: ANN401
-        with name_in_errors(self._shown):
+        with name_in_errors(self._name_in_errors):
             return super().write(data)
 
 
@@ -160,7 +160,7 @@ def write_json(path: str | os.PathLike[str], value: object, *, indent: int | Non
     return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def replace_non_finite(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can say
+def replace_non_finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """The same value with None for NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
         return {name: replace_non_finite(one) for name, one in value.items()}
@@ -199,7 +199,7 @@ def read_json(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _FIX) -> Any
 
 def expand_user(path: str | os.PathLike[str]) -> Path:
     """Replace ~ by the home folder; ~user of an unknown user is unchanged."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's own raises a RuntimeError
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises RuntimeError
 
 
 def sync_to_disk(path: Path) -> None:
@@ -225,15 +225,15 @@ def check_output_path(path: PathLike, force: bool = False, *, file: bool = False
     """
     target = Path(path)
     try:
-        taken, other = _check_existing(target, file)
+        exists, is_other_kind = _check_existing(target, file)
     except OSError as error:  # a name that is too long, a folder without permission
         raise _write_error(target, error) from error
-    if other:
+    if is_other_kind:
         what, wanted = ("folder", "file") if file else ("file", "folder")
         raise InputError(
             f"{target} is a {what}, but a {wanted} will be written", fix="choose another name"
         )
-    if taken and not force:
+    if exists and not force:
         raise InputError(
             f"{target} already exists",
             fix="choose another path, or overwrite it with --force (force=True in Python)",

@@ -50,9 +50,9 @@ def check(encoding: TokenAlignment, text: str, sequence: int) -> None:
     assert words == sorted(words)
     spans = dict(zip(sorted(set(words)), encoding.word_spans(sequence), strict=True))
     for word, (start, end) in spans.items():
-        pieces = [n for n in inside if encoding.words[n] == word]
-        assert (start, end) == (encoding.offsets[pieces[0]][0], encoding.offsets[pieces[-1]][1])
-        assert set(pieces) <= set(encoding.tokens_in_span(start, end, sequence)) or start == end
+        tokens = [n for n in inside if encoding.words[n] == word]
+        assert (start, end) == (encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1])
+        assert set(tokens) <= set(encoding.tokens_in_span(start, end, sequence)) or start == end
     for char in range(len(text)):
         covering = [n for n in inside if encoding.offsets[n][0] <= char < encoding.offsets[n][1]]
         assert [*encoding.tokens_in_span(char, char + 1, sequence)] == covering
@@ -65,7 +65,7 @@ def test_characters_words_and_tokens_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
     check(encoding, text, 0)
     check(encoding, pair, 1)
-    assert [made(name).token_to_id(piece) for piece in encoding.tokens] == encoding.ids
+    assert [made(name).token_to_id(token) for token in encoding.tokens] == encoding.ids
     assert made(name).encode_ids([text]) == [made(name).encode(text).ids]
 
 
@@ -80,9 +80,9 @@ def test_kept_and_truncated_tokens_are_all_tokens(
     part = tokenizer.encode(text, pair, max_length=limit, truncation=policy)
     assert len(part) == min(limit, len(whole))
     for sequence in (0, 1):
-        pieces = whole.token_range(sequence)
-        kept = [pieces[n] for span in part.kept_ranges[sequence] for n in span]
-        assert len(kept) + part.num_truncated[sequence] == len(pieces)
+        tokens = whole.token_range(sequence)
+        kept = [tokens[n] for span in part.kept_ranges[sequence] for n in span]
+        assert len(kept) + part.num_truncated[sequence] == len(tokens)
         for column in ("ids", "tokens", "offsets", "words", "type_ids"):
             expected = [getattr(whole, column)[n] for n in kept]
             assert [getattr(part, column)[n] for n in part.token_range(sequence)] == expected
@@ -97,8 +97,8 @@ def test_every_token_has_one_window_with_the_most_context(text: str, stride: int
     shown = tokenizer.encode_windows(text, max_length=6, overlap=stride)
     spans = [window.kept_ranges[0][0] for window in shown]
     ids = [
-        shown[n].ids[piece - spans[n].start]
-        for piece, n in enumerate(find_max_context_windows(spans))
+        shown[n].ids[token - spans[n].start]
+        for token, n in enumerate(find_max_context_windows(spans))
     ]
     assert ids == whole.ids
 
@@ -124,7 +124,7 @@ def test_decoding_is_lossless(name: str, text: str):
 @example(text="Don't stop. Why? He is n't, x .")
 @example(text="ж" * 250)
 def test_decoding_byte_tokens_gives_the_normalized_words(text: str):
-    """One space between words, which are BERT's: longer ones in stretches of a hundred."""
+    """One space between words, which are BERT's: longer ones in parts of a hundred."""
     assume("[MASK]" not in text)
     tokenizer, plain = made("bytes"), made("uncased").backend
     assert plain.normalizer is not None
@@ -136,7 +136,7 @@ def test_decoding_byte_tokens_gives_the_normalized_words(text: str):
 
 @given(st.sampled_from(["head", "tail", "head+tail"]), st.integers(0, 3000), st.integers(0, 1000))
 def test_truncation_keeps_exactly_max_length_tokens_in_order(policy: str, count: int, limit: int):
-    kept = [piece for span in truncate(policy, count, limit) for piece in span]
+    kept = [token for span in truncate(policy, count, limit) for token in span]
     assert len(kept) == min(count, limit)
     assert kept == sorted(set(kept))
     assert not kept or (policy == "tail" or kept[0] == 0 or limit < 4)
@@ -148,7 +148,7 @@ def test_truncation_of_a_pair_keeps_exactly_max_length_tokens(first: int, second
     kept = truncate_longest_first(first, second, limit)
     assert sum(kept) == min(first + second, limit)
     assert all(0 <= k <= whole for k, whole in zip(kept, (first, second), strict=True))
-    # nothing is taken from one while the other is longer by more than the odd piece
+    # nothing is taken from one while the other is longer by more than the odd token
     assert kept[0] == first or kept[1] <= kept[0] + 1
     assert kept[1] == second or kept[0] <= kept[1] + 1
 
@@ -157,11 +157,11 @@ def test_truncation_of_a_pair_keeps_exactly_max_length_tokens(first: int, second
 def test_windows_cover_everything_and_overlap(count: int, limit: int, stride: int):
     stride %= limit
     spans = split_windows(count, limit, stride)
-    assert {piece for span in spans for piece in span} == set(range(count))
+    assert {token for span in spans for token in span} == set(range(count))
     assert all(len(span) <= limit for span in spans)
     assert all(len(span) == limit for span in spans[:-1])
     for left, right in pairwise(spans):
         assert left.stop - right.start == stride
     chosen = find_max_context_windows(spans)
     assert len(chosen) == count
-    assert all(piece in spans[number] for piece, number in enumerate(chosen))
+    assert all(token in spans[number] for token, number in enumerate(chosen))

@@ -21,7 +21,7 @@ from cloze.text.tokenizer import Tokenizer
 from helpers import PIECES, SPECIAL
 
 VOCAB = {
-    piece: n for n, piece in enumerate([*PIECES, "é", "e", "##e", "(", ")", "a.b", "##.", "-"])
+    token: n for n, token in enumerate([*PIECES, "é", "e", "##e", "(", ")", "a.b", "##.", "-"])
 }
 BYTE_VOCAB = {
     p: n
@@ -68,7 +68,7 @@ SENTENCES = st.lists(
 )
 
 
-def recipe(backend: Backend, **changed) -> EncoderSettings:
+def make_settings(backend: Backend, **changed) -> EncoderSettings:
     plain = Tokenizer(
         backend, special_tokens={"unk": "[UNK]"} if "[UNK]" in backend.get_vocab() else {}
     )
@@ -91,7 +91,7 @@ def expected(backend: Backend, sentences: list[str]):
 @given(SENTENCES)
 def test_ids_and_word_starts_equal_those_of_the_tokenizer(name, sentences):
     backend = {**LOCAL, **OTHERS}[name]
-    ids, starts, lengths = DocumentEncoder(recipe(backend))._encode_sentences(sentences)
+    ids, starts, lengths = DocumentEncoder(make_settings(backend))._encode_sentences(sentences)
     assert (ids.tolist(), starts.tolist(), lengths.tolist()) == expected(backend, sentences)
 
 
@@ -110,11 +110,11 @@ def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
 def test_clearing_the_cache_changes_nothing(batches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_encoder, "MAX_CACHED_CHARS", 100)
-        forgetful = DocumentEncoder(recipe(LOCAL["uncased"]))
-        results = [forgetful._encode_sentences(batch) for batch in batches]
-    keeping = DocumentEncoder(recipe(LOCAL["uncased"]))
+        cleared = DocumentEncoder(make_settings(LOCAL["uncased"]))
+        results = [cleared._encode_sentences(batch) for batch in batches]
+    cached = DocumentEncoder(make_settings(LOCAL["uncased"]))
     for batch, result in zip(batches, results, strict=True):
-        again = keeping._encode_sentences(batch)
+        again = cached._encode_sentences(batch)
         assert all(np.array_equal(a, b) for a, b in zip(result, again, strict=True))
 
 
@@ -128,9 +128,9 @@ def test_word_boundaries_are_those_of_the_segmenter(text, sizes):
     edges = {0, *np.cumsum([len(word) for word in words]).tolist()}
     assert find_word_boundaries(text, lambda _: words) == (edges if words else set())
     # Segmenters may drop blanks.
-    bare, place = set(), 0
+    bare, position = set(), 0
     for word in words:
-        first = place + len(word) - len(word.lstrip())
+        first = position + len(word) - len(word.lstrip())
         bare |= {first, first + len(word.strip())} if word.strip() else set()
-        place += len(word)
+        position += len(word)
     assert find_word_boundaries(text, lambda _: [w.strip() for w in words if w.strip()]) == bare

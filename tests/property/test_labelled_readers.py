@@ -81,8 +81,8 @@ def test_spans_round_trip_through_every_scheme(drawn, scheme):
 @given(st.lists(st.sampled_from(["O", *(f"{p}-{x}" for p in "BIES" for x in "AB")]), max_size=9))
 def test_any_tags_give_ordered_spans(tags):
     found = tags_to_spans(tags, "BIOES")
-    covered = [place for first, last, _ in found for place in range(first, last)]
-    assert covered == [place for place, tag in enumerate(tags) if tag != "O"]
+    covered = [index for first, last, _ in found for index in range(first, last)]
+    assert covered == [index for index, tag in enumerate(tags) if tag != "O"]
     assert tags_to_spans(convert_to_iob2(tags, "BIOES"), "IOB2") == found
 
 
@@ -161,9 +161,9 @@ def test_spans_of_characters(text, data):
     _, drawn = data.draw(spans(len(text)))
     # a border beside a blank moves to the word
     trimmed = [
-        (first + len(piece) - len(piece.lstrip()), last - len(piece) + len(piece.rstrip()), label)
+        (first + len(part) - len(part.lstrip()), last - len(part) + len(part.rstrip()), label)
         for first, last, label in drawn
-        if (piece := text[first:last]).strip()
+        if (part := text[first:last]).strip()
     ]
     row = json.dumps(
         {"text": text, "spans": [one for one in drawn if text[one[0] : one[1]].strip()]}
@@ -181,9 +181,9 @@ def test_spans_of_characters(text, data):
 
 @given(ANY, st.sets(st.integers(0, 30)))
 def test_words_leave_only_white_space(text, cuts):
-    places = find_words(text, cuts)
-    assert "".join(text[a:b] for a, b in places) == "".join(text.split())
-    assert all(a < b and not cuts & set(range(a + 1, b)) for a, b in places)
+    words = find_words(text, cuts)
+    assert "".join(text[a:b] for a, b in words) == "".join(text.split())
+    assert all(a < b and not cuts & set(range(a + 1, b)) for a, b in words)
 
 
 # --- questions
@@ -192,8 +192,8 @@ def test_words_leave_only_white_space(text, cuts):
 @given(st.lists(st.tuples(ANY, ANY, st.lists(st.tuples(st.integers(0, 29), st.integers(1, 9))))))
 def test_answers_are_at_their_start(drawn):
     qas, want = [], []
-    for number, (question, context, pieces) in enumerate(drawn):
-        answers = [(context[a : a + n], a) for a, n in pieces if context[a : a + n]]
+    for number, (question, context, spans) in enumerate(drawn):
+        answers = [(context[a : a + n], a) for a, n in spans if context[a : a + n]]
         listed = [{"text": text, "answer_start": start} for text, start in answers]
         qas.append(
             {"context": context, "qas": [{"id": number, "question": question, "answers": listed}]}

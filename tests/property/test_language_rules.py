@@ -50,8 +50,8 @@ def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_
     seed=st.integers(0, 5),
 )
 def test_an_epoch_of_bptt_batches_reads_no_token_twice(size, batch, length, seed):
-    strips = BPTTBatches(np.arange(size), batch_size=batch, num_steps=length, seed=seed)
-    read = np.concatenate([strips.batch(n).inputs.ravel() for n in range(strips.per_epoch)])
+    batches = BPTTBatches(np.arange(size), batch_size=batch, num_steps=length, seed=seed)
+    read = np.concatenate([batches.batch(n).inputs.ravel() for n in range(batches.per_epoch)])
     if size >= batch * length:
         assert len(set(read.tolist())) == len(read)
         assert size - len(read) < batch * length
@@ -67,7 +67,7 @@ def test_context_windows_contain_the_sentence_so_far(ids, order, batch):
     windows = ContextWindows(text, order=order, bos_id=1, eos_id=2, batch_size=batch)
     for row in range(windows.per_epoch):
         made = windows.batch(row)
-        for place, context in zip(made.sample_ids, made.inputs.tolist(), strict=True):
-            before = ids[:place]
+        for position, context in zip(made.sample_ids, made.inputs.tolist(), strict=True):
+            before = ids[:position]
             sentence = before[len(before) - before[::-1].index(2) :] if 2 in before else before
             assert context == ([1] * (order - 1) + sentence)[-(order - 1) :]

@@ -31,13 +31,15 @@ def prepared(sequence):
 
 @given(SEQUENCES, st.integers(0, 2**32), st.booleans(), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
 def test_only_selected_tokens_change_and_special_tokens_are_never_selected(
-    sequence, seed, whole, rate
+    sequence, seed, whole, probability
 ):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=whole)
+    masking = Masking(
+        mask_id=MASK, replacement_ids=VOCAB, mlm_probability=probability, whole_word=whole
+    )
     before = ids.copy()
     masked, positions, targets = mask_sequence(
-        ids, starts, maskable, np.random.default_rng(seed), how
+        ids, starts, maskable, np.random.default_rng(seed), masking
     )
     assert np.array_equal(ids, before)
     assert (np.diff(positions) > 0).all()
@@ -49,19 +51,21 @@ def test_only_selected_tokens_change_and_special_tokens_are_never_selected(
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
-def test_the_number_of_selected_tokens(sequence, seed, rate):
+def test_the_number_of_selected_tokens(sequence, seed, probability):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate)
-    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
-    assert len(positions) == min(max(1, round(len(ids) * rate)), maskable.sum())
+    masking = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=probability)
+    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), masking)
+    assert len(positions) == min(max(1, round(len(ids) * probability)), maskable.sum())
 
 
 @given(SEQUENCES, st.integers(0, 2**32), st.sampled_from([0.05, 0.15, 0.4, 1.0]))
-def test_whole_words_are_selected_while_they_fit(sequence, seed, rate):
+def test_whole_words_are_selected_while_they_fit(sequence, seed, probability):
     ids, starts, maskable = prepared(sequence)
-    how = Masking(mask_id=MASK, replacement_ids=VOCAB, mlm_probability=rate, whole_word=True)
-    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), how)
-    budget = max(1, round(len(ids) * rate))
+    masking = Masking(
+        mask_id=MASK, replacement_ids=VOCAB, mlm_probability=probability, whole_word=True
+    )
+    _, positions, _ = mask_sequence(ids, starts, maskable, np.random.default_rng(seed), masking)
+    budget = max(1, round(len(ids) * probability))
     words = np.cumsum(starts)
     left = []
     for word in np.unique(words):
@@ -77,20 +81,20 @@ def test_whole_words_are_selected_while_they_fit(sequence, seed, rate):
 @pytest.mark.parametrize("whole", [False, True])
 def test_selected_tokens_are_split_80_10_10(whole):
     size, sequences = 510, 400
-    how = Masking(mask_id=MASK, replacement_ids=VOCAB, whole_word=whole)
+    masking = Masking(mask_id=MASK, replacement_ids=VOCAB, whole_word=whole)
     ids = np.full(size, 7)  # an id that a random one is only once in a thousand times
     starts = np.arange(size) % 3 == 0
     hidden = kept = total = 0
     where = np.zeros(size)
     for number in range(sequences):
         rng = make_generator(0, 0, Purpose.MASKING, number)
-        masked, positions, _ = mask_sequence(ids, starts, np.ones(size, bool), rng, how)
+        masked, positions, _ = mask_sequence(ids, starts, np.ones(size, bool), rng, masking)
         hidden += int((masked[positions] == MASK).sum())
         kept += int((masked[positions] == 7).sum())
         total += len(positions)
         where[positions] += 1
-    for count, share in ((hidden, 0.8), (kept, 0.1 + 0.1 / len(VOCAB))):
-        low, high = binom.ppf([SURE, 1 - SURE], total, share)
+    for count, fraction in ((hidden, 0.8), (kept, 0.1 + 0.1 / len(VOCAB))):
+        low, high = binom.ppf([SURE, 1 - SURE], total, fraction)
         assert low <= count <= high
     assert total == (75 if whole else 76) * sequences  # 25 words of three tokens
     # Every place is as likely as any other.
@@ -99,11 +103,11 @@ def test_selected_tokens_are_split_80_10_10(whole):
 
 
 def test_random_replacements_are_any_ordinary_token():
-    how = Masking(
+    masking = Masking(
         mask_id=MASK, replacement_ids=np.arange(5, 25), mlm_probability=1.0, split=(0.0, 1.0, 0.0)
     )
     ids, every = np.full(500, 900), np.ones(500, bool)
-    masked, _, _ = mask_sequence(ids, every, every, np.random.default_rng(0), how)
+    masked, _, _ = mask_sequence(ids, every, every, np.random.default_rng(0), masking)
     assert set(masked.tolist()) == set(range(5, 25))
 
 
@@ -113,18 +117,18 @@ def test_random_replacements_are_any_ordinary_token():
 def some_batch(epoch: int = 0, tokens: int = 200, seed: int = 5):
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=seed)
-    made = PackedBatches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(
+    made = PackedBatches(corpus.split, corpus.tokenizer, sampling, Batching(tokens=tokens)).epoch(
         epoch
     )
-    how = Masking.from_tokenizer(corpus.tokenizer, whole_word=True)
-    return [mask_batch(made[n], how, seed=seed) for n in range(len(made))]
+    masking = Masking.from_tokenizer(corpus.tokenizer, whole_word=True)
+    return [mask_batch(made[n], masking, seed=seed) for n in range(len(made))]
 
 
 def by_sample(batches) -> dict[int, tuple[bytes, bytes]]:
     found = {}
     for batch in batches:
-        places = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
-        for sample, own in zip(batch.sample_ids.tolist(), places, strict=True):
+        positions = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
+        for sample, own in zip(batch.sample_ids.tolist(), positions, strict=True):
             chosen = np.isin(batch.masked_positions, own)
             relative = batch.masked_positions[chosen] - own[0]
             found[sample] = batch.input_ids[own].tobytes(), relative.tobytes()
@@ -145,10 +149,10 @@ def test_another_epoch_has_other_masks():
 def test_targets_are_the_original_tokens():
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(max_length=24, seed=5)
-    made = PackedBatches(corpus.view, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
-    how = Masking.from_tokenizer(corpus.tokenizer)
+    made = PackedBatches(corpus.split, corpus.tokenizer, sampling, Batching(tokens=200)).epoch(0)
+    masking = Masking.from_tokenizer(corpus.tokenizer)
     for number in range(len(made)):
-        plain, masked = made[number], mask_batch(made[number], how, seed=5)
+        plain, masked = made[number], mask_batch(made[number], masking, seed=5)
         assert np.array_equal(plain.input_ids[masked.masked_positions], masked.targets)
         assert plain.maskable[masked.masked_positions].all()
         special = ~plain.maskable
@@ -177,10 +181,10 @@ def test_invalid_settings_are_reported():
 
 def test_replacement_ids_come_from_the_tokenizer():
     tokenizer = tiny_tokenizer()
-    how = Masking.from_tokenizer(tokenizer)
-    assert how.mask_id == tokenizer.mask_id
+    masking = Masking.from_tokenizer(tokenizer)
+    assert masking.mask_id == tokenizer.mask_id
     assert (
-        set(how.replacement_ids.tolist())
+        set(masking.replacement_ids.tolist())
         == set(range(tokenizer.vocab_size)) - tokenizer.special_ids
     )
 

@@ -50,9 +50,9 @@ def as_in_text(count: int, length: int, full: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("full", [0.0, 0.4, 0.7])
-@pytest.mark.parametrize("places", [4, 16, 64])
-def test_there_is_little_padding(length, full, places):
-    packing = pack_sequences(as_in_text(20_000, length, full, seed=places), length * places)
+@pytest.mark.parametrize("sequences", [4, 16, 64])
+def test_there_is_little_padding(length, full, sequences):
+    packing = pack_sequences(as_in_text(20_000, length, full, seed=sequences), length * sequences)
     assert packing.non_padding_fraction >= 0.98
 
 
@@ -72,20 +72,22 @@ def batches(per_step: int = 1, **settings) -> PackedBatches:
     corpus = InMemory([[5, 9, 3, 7] * 3] * 12)
     sampling = Sampling(**{"max_length": 24, "seed": 7, **settings})
     batching = Batching(tokens=100, per_step=per_step)
-    return PackedBatches(corpus.view, corpus.tokenizer, sampling, batching)
+    return PackedBatches(corpus.split, corpus.tokenizer, sampling, batching)
 
 
-def taken(made: PackedBatches, steps: int, start: int = 0, **share) -> list[list[tuple[int, int]]]:
+def sample_ids_of(
+    made: PackedBatches, steps: int, start: int = 0, **process
+) -> list[list[tuple[int, int]]]:
     """The (epoch, sample) pairs of each step."""
     return [
         [(batch.epoch, n) for batch in mine for n in batch.sample_ids.tolist()]
-        for mine in (made.step(n, **share) for n in range(start, start + steps))
+        for mine in (made.step(n, **process) for n in range(start, start + steps))
     ]
 
 
 def test_steps_that_cross_epochs_lose_no_sample():
     made = batches(per_step=3, pairs="none")
-    seen = taken(made, -(-(len(made.epoch(0)) + len(made.epoch(1))) // 3))
+    seen = sample_ids_of(made, -(-(len(made.epoch(0)) + len(made.epoch(1))) // 3))
     samples = [sample for step in seen for sample in step if sample[0] < 2]
     expected = [(e, n) for e in (0, 1) for n in range(len(made.epoch(e).samples))]
     assert sorted(samples) == expected
@@ -95,27 +97,29 @@ def test_steps_that_cross_epochs_lose_no_sample():
 @pytest.mark.parametrize("stop", [1, 13, 29])
 def test_a_resumed_run_has_the_same_batches(stop):
     first = batches(per_step=2)
-    straight = taken(first, 30)
+    straight = sample_ids_of(first, 30)
     assert straight[-1][-1][0] >= 1
-    assert taken(batches(per_step=2), 30 - stop, stop) == straight[stop:]
+    assert sample_ids_of(batches(per_step=2), 30 - stop, stop) == straight[stop:]
 
 
 def test_known_epoch_sizes_avoid_planning_earlier_epochs():
     first = batches(per_step=2)
-    straight = taken(first, 40)
+    straight = sample_ids_of(first, 40)
     later = next(n for n, step in enumerate(straight) if all(epoch == 1 for epoch, _ in step))
     resumed = batches(per_step=2)
     resumed.epoch_sizes[:] = first.epoch_sizes
-    assert taken(resumed, 1, later) == straight[later : later + 1]
+    assert sample_ids_of(resumed, 1, later) == straight[later : later + 1]
     assert list(resumed._epochs) == [1]
 
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_steps_do_not_depend_on_the_number_of_processes(world):
-    alone = taken(batches(per_step=4), 20)
-    shares = [taken(batches(per_step=4), 20, rank=rank, world_size=world) for rank in range(world)]
+    alone = sample_ids_of(batches(per_step=4), 20)
+    processes = [
+        sample_ids_of(batches(per_step=4), 20, rank=rank, world_size=world) for rank in range(world)
+    ]
     for step, together in enumerate(alone):
-        parts = [share[step] for share in shares]
+        parts = [process[step] for process in processes]
         assert all(parts)
         assert sorted(sample for part in parts for sample in part) == sorted(together)
 
@@ -131,9 +135,9 @@ def test_a_batch_consists_of_its_samples_in_order():
         batch = epoch[number]
         assert len(batch.input_ids) == batch.lengths.sum() <= 100
         parts = np.split(np.arange(len(batch.input_ids)), batch.starts[1:-1])
-        for sample, places in zip(batch.sample_ids.tolist(), parts, strict=True):
+        for sample, sequences in zip(batch.sample_ids.tolist(), parts, strict=True):
             single = epoch.samples.make_batch(np.array([sample]))
-            assert np.array_equal(batch.input_ids[places], single.input_ids)
-            assert np.array_equal(batch.token_type_ids[places], single.token_type_ids)
-            assert np.array_equal(batch.word_starts[places], single.word_starts)
-            assert np.array_equal(batch.maskable[places], single.maskable)
+            assert np.array_equal(batch.input_ids[sequences], single.input_ids)
+            assert np.array_equal(batch.token_type_ids[sequences], single.token_type_ids)
+            assert np.array_equal(batch.word_starts[sequences], single.word_starts)
+            assert np.array_equal(batch.maskable[sequences], single.maskable)

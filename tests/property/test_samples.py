@@ -19,18 +19,18 @@ SEEDS = st.integers(0, 2**64 - 1)
 SURE = 1e-9  # a test that fails by chance once in a billion
 
 
-def likely(count: int, trials: int, share: float) -> bool:
+def likely(count: int, trials: int, probability: float) -> bool:
     """Whether a count lies where a binomial variable almost surely does."""
-    low, high = binom.ppf([SURE, 1 - SURE], trials, share)
+    low, high = binom.ppf([SURE, 1 - SURE], trials, probability)
     return bool(low <= count <= high)
 
 
 def planned(corpus: InMemory, **settings) -> SamplePlan:
-    return plan_samples(corpus.view, Sampling(**settings), epoch=0)
+    return plan_samples(corpus.split, Sampling(**settings), epoch=0)
 
 
-def tokens(stretches: np.ndarray) -> list[int]:
-    return sorted(t for first, last in stretches.tolist() for t in range(first, last))
+def tokens(spans: np.ndarray) -> list[int]:
+    return sorted(t for first, last in spans.tolist() for t in range(first, last))
 
 
 # Nothing but documents.
@@ -121,11 +121,11 @@ def test_half_of_the_pairs_are_positive():
 @pytest.mark.parametrize("pairs", ["nsp", "sop"])
 def test_long_sentences_give_as_many_positive_as_negative_pairs(pairs):
     made = planned(InMemory([[50] * 40] * 200), pairs=pairs, max_length=16, seed=1)
-    asked = made.labels[made.labels != IGNORE_INDEX]
+    labels = made.labels[made.labels != IGNORE_INDEX]
     # the last sentence of a document has none after it, and is the A of a wrong pair, or alone
     ends = 200 if pairs == "nsp" else 0
-    assert likely(int((asked == 1).sum()) - ends, len(asked) - ends, 0.5)
-    assert len(asked) > 0.9 * len(made)
+    assert likely(int((labels == 1).sum()) - ends, len(labels) - ends, 0.5)
+    assert len(labels) > 0.9 * len(made)
 
 
 def test_negative_pairs_cover_all_documents_and_sentences():
@@ -225,20 +225,20 @@ def test_both_ends_are_truncated_equally_often():
 
 @given(DOCUMENTS, SEEDS, st.sampled_from(["nsp", "sop", "none"]))
 def test_a_plan_depends_on_seed_and_epoch_alone(documents, seed, pairs):
-    view = InMemory(documents).view
+    split = InMemory(documents).split
     settings = Sampling(pairs=pairs, max_length=16, seed=seed)
-    one, two = plan_samples(view, settings, epoch=3), plan_samples(view, settings, epoch=3)
+    one, two = plan_samples(split, settings, epoch=3), plan_samples(split, settings, epoch=3)
     assert np.array_equal(one.a, two.a)
     assert np.array_equal(one.b, two.b)
     assert np.array_equal(one.labels, two.labels)
 
 
 def test_other_seeds_and_epochs_give_other_plans():
-    view = InMemory([[5] * 30] * 20).view
-    first = plan_samples(view, Sampling(max_length=16, seed=1), epoch=0)
+    split = InMemory([[5] * 30] * 20).split
+    first = plan_samples(split, Sampling(max_length=16, seed=1), epoch=0)
     for seed, epoch in ((2, 0), (1, 1)):
         assert not np.array_equal(
-            plan_samples(view, Sampling(max_length=16, seed=seed), epoch=epoch).a, first.a
+            plan_samples(split, Sampling(max_length=16, seed=seed), epoch=epoch).a, first.a
         )
 
 
@@ -255,7 +255,7 @@ def test_long_documents_are_split_into_parts(pairs, documents, seed):
 
 def test_a_sample_is_its_segments_with_special_tokens():
     corpus = InMemory([[4, 5, 6], [7, 3]])
-    made = Samples(corpus.view, corpus.tokenizer, Sampling(pairs="nsp", max_length=12, seed=2))
+    made = Samples(corpus.split, corpus.tokenizer, Sampling(pairs="nsp", max_length=12, seed=2))
     cls, sep = corpus.tokenizer.cls_id, corpus.tokenizer.sep_id
     for number in range(len(made)):
         sample, (a, b) = alone(made, number), (made.plan.a[number], made.plan.b[number])
@@ -278,7 +278,7 @@ def test_invalid_settings_and_tokenizers_are_reported(tmp_path):
     with raises(ConfigError, "short", "2"):
         Sampling(short_seq_prob=2)
     with raises(InputError, "12", "tokenizer", "13"):
-        Samples(corpus.view, InMemory([[8]]).tokenizer, Sampling())
-    empty = type(corpus.view)(corpus, np.zeros(0, np.int64))
+        Samples(corpus.split, InMemory([[8]]).tokenizer, Sampling())
+    empty = type(corpus.split)(corpus, np.zeros(0, np.int64))
     with raises(InputError, "documents"):
         Samples(empty, corpus.tokenizer, Sampling())

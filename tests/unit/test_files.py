@@ -110,7 +110,7 @@ def test_a_lone_surrogate_is_escaped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "JSON"),
         (b"{", "JSON"),
@@ -120,9 +120,9 @@ def test_a_lone_surrogate_is_escaped(tmp_path):
         (b" " * 101, "101 bytes"),
     ],
 )
-def test_an_invalid_file_is_reported(tmp_path, content, said):
+def test_an_invalid_file_is_reported(tmp_path, content, message):
     (tmp_path / "a.json").write_bytes(content)
-    with raises(FolderError, tmp_path / "a.json", said):
+    with raises(FolderError, tmp_path / "a.json", message):
         read_json(tmp_path / "a.json", max_bytes=100 if len(content) == 101 else 1 << 20)
 
 

@@ -92,12 +92,12 @@ def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[
     the longest come first, so that a batch that does not fit into memory fails at once.
     """
     batch: list[int] = []
-    room = batch_tokens
+    remaining = batch_tokens
     for index in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        if batch and lengths[index] > room:
+        if batch and lengths[index] > remaining:
             yield batch
-            batch, room = [], batch_tokens
+            batch, remaining = [], batch_tokens
         batch.append(index)
-        room -= lengths[index]
+        remaining -= lengths[index]
     if batch:
         yield batch

@@ -79,7 +79,7 @@ def _pack_with_window(lengths: list[int], capacity: int, window: int) -> Iterato
     is_packed = bytearray(len(lengths))
     first = following = 0  # the first sequence that is not packed, and the one after the window
     while first < len(lengths):
-        room = capacity  # remaining tokens
+        remaining = capacity
         chosen: list[tuple[int, int]] = []
         while True:
             while following < len(lengths) and len(candidates) < window:
@@ -89,16 +89,16 @@ def _pack_with_window(lengths: list[int], capacity: int, window: int) -> Iterato
                 first += 1
             if first == len(lengths):
                 break
-            if lengths[first] <= room:
+            if lengths[first] <= remaining:
                 index = bisect_left(candidates, (lengths[first], -first))
             else:
-                index = bisect_left(candidates, (room, 1)) - 1  # the longest that fits
+                index = bisect_left(candidates, (remaining, 1)) - 1  # the longest that fits
             if index < 0:
                 break
             length, number = candidates.pop(index)
             chosen.append((length, number))
             is_packed[-number] = 1
-            room -= length
+            remaining -= length
         # sorted, because attention processes adjacent sequences of equal length together
         yield [-number for _, number in sorted(chosen, reverse=True)]
 

@@ -1,7 +1,7 @@
 """Random generators that depend only on seed, epoch, purpose and sample.
 
-Philox is counter-based: every sample of every epoch has its own generator, in whichever process and
-after whatever resume it is created (Salmon et al. 2011).
+Philox is counter-based (Salmon et al. 2011): every sample of every epoch has its own generator,
+which is the same in every process and after resuming.
 """
 
 from enum import IntEnum

@@ -168,11 +168,11 @@ class _SentenceChunks:
 
 
 def _draw_target_lengths(
-    size: int, room: int, sampling: Sampling, rng: np.random.Generator
+    size: int, max_tokens: int, sampling: Sampling, rng: np.random.Generator
 ) -> Ints:
-    """The target length of each part: `room`, or a random length from 2 to `room`."""
+    """The target length of each part: `max_tokens`, or a random length from 2 to `max_tokens`."""
     short = rng.random(size) < sampling.short_seq_prob
-    return np.where(short, 2 + (rng.random(size) * (room - 1)).astype(np.int64), room)
+    return np.where(short, 2 + (rng.random(size) * (max_tokens - 1)).astype(np.int64), max_tokens)
 
 
 def _collect_chunks(
@@ -265,16 +265,16 @@ def _plan_whole_sentences(
     """As many sentences of one document as fit; only a sentence longer than a sample is split."""
     starts = documents.sentence_starts
     bounds, _ = documents.split_long()
-    room = sampling.max_length - 2
-    target = _draw_target_lengths(len(bounds), room, sampling, rng)
+    max_tokens = sampling.max_length - 2
+    target = _draw_target_lengths(len(bounds), max_tokens, sampling, rng)
     cursor, last = starts[bounds[:, 0]], starts[bounds[:, 1]]
     active = np.arange(len(bounds))
     steps = []
     while len(active):
         begin = cursor[active]
         fitting = starts[np.searchsorted(starts, begin + target[active], "right") - 1]
-        # if not even one sentence fits: the end of that sentence, or as much as there is room for
-        partial = np.minimum(starts[np.searchsorted(starts, begin, "right")], begin + room)
+        # if not even one sentence fits: the end of that sentence, or as much as fits
+        partial = np.minimum(starts[np.searchsorted(starts, begin, "right")], begin + max_tokens)
         end = np.minimum(np.where(fitting > begin, fitting, partial), last[active])
         steps.append(np.stack([begin, end], 1))
         cursor[active] = end

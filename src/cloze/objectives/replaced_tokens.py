@@ -63,7 +63,7 @@ def is_detection_batch(number: int, fraction: Fraction) -> bool:
 def make_detection_objective(
     masking: Masking, device: torch.device, *, weight: float, correction: float
 ) -> Objective[ReplacedTokenBatch]:
-    """Detection with `weight` (λ) beside the generator's loss, and the masked LM of a batch.
+    """Detection with `weight` (λ), the loss of the generator, and the masked LM of a batch.
 
     With a `correction` above 0, the model's LM head also predicts the original tokens at the
     positions that the generator has filled, with this weight: "Replace MLM" of Clark et al. 2020,

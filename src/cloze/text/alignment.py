@@ -60,7 +60,7 @@ class TokenAlignment:
         return range(first, stop)
 
     def word_spans(self, sequence: int = 0) -> list[tuple[int, int]]:
-        """The characters of every word, as far as its tokens were kept."""
+        """The character span of every word; of a truncated word, that of its remaining tokens."""
         words = groupby(self.token_range(sequence), lambda token: self.words[token])
         spans = [[self.offsets[token] for token in tokens] for _, tokens in words]
         return [(offsets[0][0], offsets[-1][1]) for offsets in spans]
@@ -98,8 +98,8 @@ def select_parts(
             yield everything
             continue
         selected = [
-            own[span.start : span.stop]
-            for own, spans in zip(texts, kept, strict=True)
+            tokens[span.start : span.stop]
+            for tokens, spans in zip(texts, kept, strict=True)
             for span in spans
         ]
         yield _select(everything, sorted(chain(special, *selected)), kept)

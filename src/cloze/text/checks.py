@@ -29,7 +29,7 @@ _REPLACE = "download the file again, or replace it"
 
 @contextmanager
 def convert_errors(error: type[ClozeError], problem: str, *, fix: str = _REPLACE) -> Iterator[None]:
-    """Convert whatever the library raises in this block, panics included, into `error`."""
+    """Convert any exception of the library in this block, panics included, into `error`."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ClozeError):
@@ -119,5 +119,5 @@ def _compute_max_growth(part: object) -> int:
     if not isinstance(part, dict):
         return 1
     content = part.get("content") if part.get("type") == "Replace" else ""
-    own = max(1, len(content)) if isinstance(content, str) else 1
-    return own * prod(map(_compute_max_growth, part.values()))
+    growth = max(1, len(content)) if isinstance(content, str) else 1
+    return growth * prod(map(_compute_max_growth, part.values()))

@@ -153,7 +153,8 @@ class Tokenizer:
     ) -> TokenAlignment:
         """Encode a text or a pair of texts.
 
-        Tokens beyond `max_length` are removed as `truncation` says; without it, they are an error.
+        Tokens beyond `max_length` are removed by the strategy `truncation`; by default they are an
+        error.
         """
         pairs = None if pair is None else [pair]
         return self.encode_batch(

@@ -209,19 +209,19 @@ _TRAINERS = {
 
 
 def _choose_alphabet(
-    counts: Counter[str], options: _Options, room: int, cost: Callable[[str], int]
+    counts: Counter[str], options: _Options, max_tokens: int, cost: Callable[[str], int]
 ) -> list[str]:
-    """The most frequent characters that fit into `room` tokens, sorted by code point."""
+    """The most frequent characters that fit into `max_tokens` tokens, sorted by code point."""
     uncovered = sum(counts.values())
     allowed = uncovered // _UNCOVERED
     chosen: list[str] = []
     for character in _sort_by_count(counts):
         too_rare = counts[character] < options.min_count
-        if uncovered <= allowed or too_rare or cost(character) > room:
+        if uncovered <= allowed or too_rare or cost(character) > max_tokens:
             break
         chosen.append(character)
         uncovered -= counts[character]
-        room -= cost(character)
+        max_tokens -= cost(character)
     return sorted(chosen)
 
 
@@ -296,10 +296,10 @@ def train_whitespace_tokenizer(
     chunks = count_chunks(texts, str.split, max_words=MAX_WORDS, progress=progress)
     counts = _check_not_empty(chunks)
     special = WHITESPACE_TOKENS.values()
-    kept = [
+    ranked = [
         word for word in _sort_by_count(counts) if counts[word] >= min_count and word not in special
     ]
-    return build_whitespace_tokenizer(kept[: vocab_size - len(special)])
+    return build_whitespace_tokenizer(ranked[: vocab_size - len(special)])
 
 
 def build_whitespace_tokenizer(words: Sequence[str]) -> Tokenizer:

@@ -25,12 +25,14 @@ def corpus(tmp_path):
     return small_corpus(tmp_path, some_documents())
 
 
-def batches_of(corpus, pairs="nsp", rate=0.25):
+def batches_of(corpus, pairs="nsp", mlm_probability=0.25):
     tokenizer = numbered_tokenizer()
     sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
     batches = PackedBatches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
     source = DeviceCorpus(corpus, tokenizer, CPU)
-    return batches, CorpusSliceBatches(source, batches, max_seqlen=LENGTH, mlm_probability=rate)
+    return batches, CorpusSliceBatches(
+        source, batches, max_seqlen=LENGTH, mlm_probability=mlm_probability
+    )
 
 
 @pytest.mark.parametrize("pairs", ["nsp", "sop", "none"])

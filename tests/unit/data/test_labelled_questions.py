@@ -72,9 +72,9 @@ def test_flat_rows_of_data_sets(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_moved_to_its_nearest_occurrence() -> None:
-    for said, stands in ((7, 8), (9, 8), (12, 13), (99, 13), (-5, 8)):
-        assert answers_of(flat([{"text": "Bob", "answer_start": said}])) == (
-            Answer(text="Bob", start=stands),
+    for given, expected in ((7, 8), (9, 8), (12, 13), (99, 13), (-5, 8)):
+        assert answers_of(flat([{"text": "Bob", "answer_start": given}])) == (
+            Answer(text="Bob", start=expected),
         )
 
 

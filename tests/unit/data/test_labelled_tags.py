@@ -232,9 +232,9 @@ def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
 
 
 def test_words_are_joined_with_spaces_except_between_wide_characters() -> None:
-    text, places = join_words(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
+    text, spans = join_words(["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"])
     assert text == "GDP 增长 5 % 。 ” ok ！"
-    assert [text[a:b] for a, b in places] == ["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"]
+    assert [text[a:b] for a, b in spans] == ["GDP", "增", "长", "5", "%", "。", "”", "ok", "！"]
     assert join_words(["「", "増", "」", "、", "加"])[0] == "「増」、加"
     assert join_words(["a", "b", "c"], {0})[0] == "ab c"
     assert join_words([]) == ("", ())

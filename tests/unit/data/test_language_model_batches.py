@@ -12,12 +12,14 @@ def test_every_token_occurs_once_per_epoch_with_its_context():
     windows = ContextWindows(TEXT, order=3, bos_id=BOS, eos_id=END, batch_size=3)
     assert windows.per_epoch == 3
     batches = [windows.batch(step) for step in range(3)]
-    places = np.concatenate([batch.sample_ids for batch in batches])
-    assert sorted(places) == list(range(len(TEXT)))
+    positions = np.concatenate([batch.sample_ids for batch in batches])
+    assert sorted(positions) == list(range(len(TEXT)))
     seen = {
-        int(place): (context.tolist(), int(word))
+        int(position): (context.tolist(), int(word))
         for batch in batches
-        for place, context, word in zip(batch.sample_ids, batch.inputs, batch.targets, strict=True)
+        for position, context, word in zip(
+            batch.sample_ids, batch.inputs, batch.targets, strict=True
+        )
     }
     assert seen[0] == ([BOS, BOS], 5)
     assert seen[1] == ([BOS, 5], 6)
@@ -25,8 +27,8 @@ def test_every_token_occurs_once_per_epoch_with_its_context():
     assert seen[4] == ([BOS, BOS], 8)  # not past the end of the sentence before
     assert seen[8] == ([9, 10], END)
     again = np.concatenate([windows.batch(step).sample_ids for step in range(3, 6)])
-    assert sorted(again) == sorted(places)
-    assert again.tolist() != places.tolist()
+    assert sorted(again) == sorted(positions)
+    assert again.tolist() != positions.tolist()
 
 
 def test_steps_can_be_read_in_any_order():
@@ -43,22 +45,22 @@ def test_steps_can_be_read_in_any_order():
 
 def test_bptt_batches_continue_where_the_previous_one_ended():
     text = np.arange(100, dtype=np.int32)
-    strips = BPTTBatches(text, batch_size=4, num_steps=5)
-    assert strips.per_epoch == 5
-    first, second = strips.batch(0), strips.batch(1)
+    batches = BPTTBatches(text, batch_size=4, num_steps=5)
+    assert batches.per_epoch == 5
+    first, second = batches.batch(0), batches.batch(1)
     assert (first.targets == (first.inputs + 1) % 100).all()
     assert (second.inputs[:, 0] == first.targets[:, -1]).all()
-    assert [set(strips.batch(n).keep_state) for n in (0, 1, 5)] == [{0.0}, {1.0}, {0.0}]
+    assert [set(batches.batch(n).keep_state) for n in (0, 1, 5)] == [{0.0}, {1.0}, {0.0}]
     assert first.inputs[1, 0] == (first.inputs[0, 0] + 25) % 100
-    assert strips.batch(5).inputs[0, 0] != first.inputs[0, 0]  # another place of the circle
+    assert batches.batch(5).inputs[0, 0] != first.inputs[0, 0]  # another position of the circle
 
 
 def test_some_states_are_reset():
     text = np.arange(1000, dtype=np.int32)
-    strips = BPTTBatches(text, batch_size=10, num_steps=5, reset_prob=0.3)
-    kept = np.stack([strips.batch(n).keep_state for n in range(1, 20)])
+    batches = BPTTBatches(text, batch_size=10, num_steps=5, reset_prob=0.3)
+    kept = np.stack([batches.batch(n).keep_state for n in range(1, 20)])
     assert 0.6 < kept.mean() < 0.8
-    assert (kept == np.stack([strips.batch(n).keep_state for n in range(1, 20)])).all()
+    assert (kept == np.stack([batches.batch(n).keep_state for n in range(1, 20)])).all()
 
 
 def test_a_text_shorter_than_a_batch_is_repeated():

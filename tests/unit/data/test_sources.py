@@ -269,15 +269,15 @@ def test_published_text_is_read_as_the_standard_library_reads_it(data_dir: Path)
 def test_stored_streams_are_read_like_files(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    told = "a cat.\nit sat.\n\na dog.\n"
-    threading.Thread(target=pipe.write_text, args=(told,)).start()
-    lasting = write(tmp_path / "a.txt", told)
+    text = "a cat.\nit sat.\n\na dog.\n"
+    threading.Thread(target=pipe.write_text, args=(text,)).start()
+    file = write(tmp_path / "a.txt", text)
     mixed = [{"words": "one", "n": 1}, "two", {"words": ["three", "four"], "n": 2}]
-    with store_streams([pipe, lasting, iter(mixed)], tmp_path, column="words") as kept:
-        assert kept[1] == lasting
+    with store_streams([pipe, file, iter(mixed)], tmp_path, column="words") as kept:
+        assert kept[1] == file
         for _ in range(2):
             piped, plain, given = ([row[::3] for row in read_rows(one)] for one in kept)
-            assert piped == plain == [row[::3] for row in read_rows(lasting)]
+            assert piped == plain == [row[::3] for row in read_rows(file)]
             assert given == [row[::3] for row in read_rows([mixed], column="words")]
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "a.txt"}
 

@@ -115,7 +115,7 @@ def test_a_smaller_generator_keeps_the_head_size():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("sizes", "message"),
     [
         ({"num_layers": 0}, ("generator_num_layers", "0", "1", "4")),
         ({"num_layers": 5}, ("generator_num_layers", "5", "1", "4")),
@@ -124,10 +124,10 @@ def test_a_smaller_generator_keeps_the_head_size():
         ({"hidden_size": 10}, ("generator_hidden_size", "10", "4")),
     ],
 )
-def test_invalid_generator_sizes_are_rejected(asked, message):
+def test_invalid_generator_sizes_are_rejected(sizes, message):
     with raises(ConfigError, message):
         build_detector(
-            encoder(), **({"num_layers": 1, "hidden_size": None} | asked), rng=torch.Generator()
+            encoder(), **({"num_layers": 1, "hidden_size": None} | sizes), rng=torch.Generator()
         )
 
 

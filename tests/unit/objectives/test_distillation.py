@@ -123,10 +123,10 @@ def test_weights_scale_the_gradient_and_not_the_reported_loss(student, teacher):
         for name, weight in (("soft", 5.0), ("mlm", 2.0), ("cosine", 1.0))
     )
     torch.testing.assert_close(gradient(student, teacher), expected)
-    told = [
+    reported = [
         Distillation(teacher=teacher, **weights)(student, batch_of(1)) for weights in (ones, {})
     ]
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 def test_gradients_reach_every_weight_of_the_student_and_none_of_the_teacher(student, teacher):

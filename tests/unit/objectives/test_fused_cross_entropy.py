@@ -75,8 +75,8 @@ def test_samples_have_the_frequencies_of_the_softmax():
     _, _, picks = fused_linear_sample(
         vectors, table, scores, torch.zeros(m).long(), draws, chunk=7000
     )
-    shares = picks.bincount(minlength=5) / m
-    assert shares.tolist() == pytest.approx(scores.softmax(-1).tolist(), abs=0.01)
+    frequencies = picks.bincount(minlength=5) / m
+    assert frequencies.tolist() == pytest.approx(scores.softmax(-1).tolist(), abs=0.01)
 
 
 def test_extreme_draws_give_valid_tokens():

@@ -87,13 +87,13 @@ def by_hand(both, batch):
     size = int(batch.lengths.sum())
     packed = Packed.from_lengths(batch.lengths)
     known = masked.targets != IGNORE_INDEX
-    places, targets = masked.positions[known], masked.targets[known]
+    positions, targets = masked.positions[known], masked.targets[known]
     guesses = both.generator.logits(
-        "mlm", both.generator(masked.ids[:size], packed, row.token_type_ids[:size])[places]
+        "mlm", both.generator(masked.ids[:size], packed, row.token_type_ids[:size])[positions]
     )
     filled = row.ids[:size].clone()
-    for place, probs, draw in zip(places, guesses.softmax(-1), draws[known], strict=True):
-        filled[place] = int(torch.searchsorted(probs.cumsum(0), draw, right=True))
+    for position, probs, draw in zip(positions, guesses.softmax(-1), draws[known], strict=True):
+        filled[position] = int(torch.searchsorted(probs.cumsum(0), draw, right=True))
     hidden = both.model(filled, packed, row.token_type_ids[:size])
     inner = torch.ones(size, dtype=torch.bool)
     starts = np.cumsum([0, *batch.lengths])
@@ -102,7 +102,7 @@ def by_hand(both, batch):
         inner[start + end - begin + 1] = False  # [SEP] after the first segment
     truth = (filled != row.ids[:size])[inner]
     scores = both.discriminator_logits(hidden)[inner]
-    words = both.model.logits("mlm", hidden[places])
+    words = both.model.logits("mlm", hidden[positions])
     return {
         "generator": F.cross_entropy(guesses, targets, reduction="sum"),
         "generator.accuracy": (guesses.argmax(-1) == targets).sum(),
@@ -225,9 +225,9 @@ def test_parts_of_a_batch_keep_its_objective(corpus):
     assert sum(part.counts["detection"] for part in parts) == batch.counts["detection"]
 
 
-@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(1)])
-def test_detection_batches_are_spread_evenly(share):
-    chosen = [is_detection_batch(number, share) for number in range(48)]
-    size = share.denominator
+@pytest.mark.parametrize("fraction", [Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(1)])
+def test_detection_batches_are_spread_evenly(fraction):
+    chosen = [is_detection_batch(number, fraction) for number in range(48)]
+    size = fraction.denominator
     for first in range(0, 48, size):
-        assert sum(chosen[first : first + size]) == share.numerator
+        assert sum(chosen[first : first + size]) == fraction.numerator

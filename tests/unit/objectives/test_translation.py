@@ -46,9 +46,9 @@ def test_label_smoothing():
     plain = terms[f"{LOSS_NAME}.nats"].item()
     arrays = {name: torch.from_numpy(array) for name, array in batch().arrays(1).items()}
     inputs = F.pad(arrays["targets"].clamp(min=0), (1, -1))  # bos is 0
-    told = arrays["targets"] >= 0
+    is_target = arrays["targets"] >= 0
     logs = module.logits(
-        module(arrays["source"], arrays["attention_mask"], inputs)[told]
+        module(arrays["source"], arrays["attention_mask"], inputs)[is_target]
     ).log_softmax(-1)
     expected = 0.9 * plain - 0.1 * logs.mean(-1).sum().item()
     assert terms[LOSS_NAME].item() == pytest.approx(expected, rel=1e-9)
@@ -77,7 +77,7 @@ def test_device_batches_give_the_same_sums_and_gradients(variety, smoothing):
 
 def test_padding_may_exceed_max_positions():
     module = module_of("learned")
-    module.position_encoding.max_positions = 5  # rectangles have 8 columns
+    module.position_encoding.max_positions = 5  # arrays have 8 columns
     whole = make_translation_objective()(module, batch(), None)[LOSS_NAME].item()
     placed = DeviceBatch.from_batch(torch.device("cpu"), batch())
     assert make_translation_objective()(module, placed, None)[LOSS_NAME].item() == pytest.approx(
@@ -91,8 +91,8 @@ def test_scheduled_sampling_prob_is_read_from_the_device_batch():
     forced = objective(module, batch(), None)[LOSS_NAME].item()
     placed = DeviceBatch.from_batch(torch.device("cpu"), batch(own=0.5))
     found = []
-    for share in (0.0, 1.0):
-        placed.tensors["scheduled_sampling_prob"].fill_(share)  # as a replayed step finds it
+    for prob in (0.0, 1.0):
+        placed.tensors["scheduled_sampling_prob"].fill_(prob)  # as a replayed step finds it
         found.append(objective(module, placed, None)[LOSS_NAME].item())
     everything = objective(module, batch(own=1.0), torch.Generator())[LOSS_NAME].item()
     assert found == pytest.approx([forced, everything], rel=1e-10)

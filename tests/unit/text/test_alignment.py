@@ -18,7 +18,7 @@ def test_words_tokens_and_characters_are_aligned():
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "pieces"),
+    ("start", "end", "tokens"),
     [
         (0, 14, range(1, 9)),
         (4, 8, range(2, 4)),
@@ -29,8 +29,8 @@ def test_words_tokens_and_characters_are_aligned():
         (50, 60, range(9, 9)),
     ],
 )
-def test_tokens_in_span(start: int, end: int, pieces: range):
-    assert list(tiny_tokenizer().encode(TEXT).tokens_in_span(start, end)) == list(pieces)
+def test_tokens_in_span(start: int, end: int, tokens: range):
+    assert list(tiny_tokenizer().encode(TEXT).tokens_in_span(start, end)) == list(tokens)
 
 
 def test_words_are_numbered_within_each_text_of_a_pair():
@@ -50,7 +50,7 @@ def test_without_a_pair_the_pair_has_no_tokens():
 
 
 def test_all_tokens_of_a_character_are_found():
-    """A character spelled in bytes has several pieces with the same offsets."""
+    """A character spelled in bytes has several tokens with the same offsets."""
     encoding = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True).encode(
         "a猫c"
     )

@@ -13,27 +13,27 @@ def slow_merges(words: dict[str, int], symbols: list[str], room: int, min_count:
         for word in words
     }
     spelled = {word: parts for word, parts in spelled.items() if set(parts) <= set(symbols)}
-    pieces, merges = list(symbols), []
-    while len(pieces) < room:
+    tokens, merges = list(symbols), []
+    while len(tokens) < room:
         counts: Counter[tuple[int, int]] = Counter()
         for word, parts in spelled.items():
             for pair in pairwise(parts):
-                counts[pieces.index(pair[0]), pieces.index(pair[1])] += words[word]
+                counts[tokens.index(pair[0]), tokens.index(pair[1])] += words[word]
         best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
         if best is None or counts[best] < min_count:
             break
-        left, right = pieces[best[0]], pieces[best[1]]
+        left, right = tokens[best[0]], tokens[best[1]]
         merged = left + right.removeprefix(prefix)
         merges.append((left, right))
-        if merged not in pieces:
-            pieces.append(merged)
+        if merged not in tokens:
+            tokens.append(merged)
         for parts in spelled.values():
             n = 0
             while n < len(parts) - 1:
                 if parts[n : n + 2] == [left, right]:
                     parts[n : n + 2] = [merged]
                 n += 1
-    return pieces, merges
+    return tokens, merges
 
 
 WORDS = [

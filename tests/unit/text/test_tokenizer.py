@@ -63,16 +63,16 @@ def test_a_text_of_exactly_max_length_is_not_truncated():
 
 
 @pytest.mark.parametrize(
-    ("policy", "pieces"),
+    ("policy", "expected"),
     [
         ("head", "[CLS] a b c d e [SEP]"),
         ("tail", "[CLS] f g h i j [SEP]"),
         ("head+tail", "[CLS] a b h i j [SEP]"),
     ],
 )
-def test_truncation_keeps_special_tokens(policy: str, pieces: str):
+def test_truncation_keeps_special_tokens(policy: str, expected: str):
     encoding = tiny_tokenizer().encode(letters(10), max_length=7, truncation=policy)
-    assert " ".join(encoding.tokens) == pieces
+    assert " ".join(encoding.tokens) == expected
     assert encoding.num_truncated == (5, 0)
     assert [encoding.offsets[n] for n in (1, 5)] == [
         (2 * (ord(encoding.tokens[n]) - ord("a")), 2 * (ord(encoding.tokens[n]) - ord("a")) + 1)

@@ -233,8 +233,8 @@ def test_tokens_end_at_newlines_only(tmp_path: Path):
     ("encoder", "merges"), [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")]
 )
 def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Path):
-    pieces = [*BYTE_SYMBOLS, "Ġa", "<|endoftext|>"]
-    (tmp_path / encoder).write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
+    tokens = [*BYTE_SYMBOLS, "Ġa", "<|endoftext|>"]
+    (tmp_path / encoder).write_text(json.dumps({token: n for n, token in enumerate(tokens)}))
     (tmp_path / merges).write_text("#version: 0.2\nĠ a\n\n", encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path)
     assert tokenizer.encode("b a<|endoftext|>").tokens == ["b", "Ġa", "<|endoftext|>"]

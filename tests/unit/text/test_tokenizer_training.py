@@ -19,12 +19,12 @@ from helpers import SPECIAL, raises
 TEXTS = ["The cat sat on the mat.", "The cats sat, and the mats lay.", "Élan: 中文字中文 ☃☃"] * 3
 
 
-def pieces(tokenizer: Tokenizer) -> list[str]:
+def list_tokens(tokenizer: Tokenizer) -> list[str]:
     return [tokenizer.id_to_token(number) for number in range(tokenizer.vocab_size)]
 
 
 def test_special_tokens_come_first_then_the_alphabet_then_merges():
-    found = pieces(train_tokenizer(["ab ab abc"] * 3, vocab_size=20))
+    found = list_tokens(train_tokenizer(["ab ab abc"] * 3, vocab_size=20))
     assert found == [*SPECIAL, "a", "b", "c", "##b", "##c", "ab", "abc"]
 
 
@@ -72,13 +72,13 @@ def test_rare_characters_are_left_out(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_large_alphabet_is_reduced_to_its_most_frequent_characters():
-    found = pieces(train_tokenizer(["a a a b b b c c d"] * 2, vocab_size=7))
+    found = list_tokens(train_tokenizer(["a a a b b b c c d"] * 2, vocab_size=7))
     assert found == [*SPECIAL, "a", "b"]
 
 
 def test_bpe_encodes_everything_in_bytes():
     tokenizer = train_tokenizer(TEXTS, kind="bpe", vocab_size=300)
-    assert pieces(tokenizer)[:257] == ["<|endoftext|>", *sorted(BYTE_SYMBOLS)]
+    assert list_tokens(tokenizer)[:257] == ["<|endoftext|>", *sorted(BYTE_SYMBOLS)]
     assert tokenizer.encode("The cat").tokens == ["The", "Ġcat"]
     text = " The  naïve 中\n\n☃ "
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
@@ -93,7 +93,7 @@ def test_bpe_without_case_lowers_the_text():
 
 def test_words_are_ranked_by_count_and_spelling():
     tokenizer = train_tokenizer(["b b a a c c c d"], kind="word", vocab_size=8)
-    assert pieces(tokenizer) == [*SPECIAL, "c", "a", "b"]
+    assert list_tokens(tokenizer) == [*SPECIAL, "c", "a", "b"]
     assert tokenizer.encode("c x a").tokens == ["[CLS]", "c", "[UNK]", "a", "[SEP]"]
     assert tokenizer.kind == "word"
 
@@ -114,7 +114,7 @@ def test_character_tokenizers_keep_white_space():
 
 def test_with_byte_fallback_rare_characters_are_bytes():
     tokenizer = train_tokenizer(TEXTS, vocab_size=700, byte_fallback=True)
-    found = pieces(tokenizer)
+    found = list_tokens(tokenizer)
     assert found[5:261] == sorted(BYTE_SYMBOLS)
     assert found[261:517] == [CONTINUATION_PREFIX + symbol for symbol in sorted(BYTE_SYMBOLS)]
     encoding = tokenizer.encode("The 中 𠀀 cažts")
@@ -140,7 +140,7 @@ def test_with_byte_fallback_a_long_word_is_split():
 
 def test_byte_fallback_of_character_tokenizers():
     tokenizer = train_tokenizer(["abc"] * 3, kind="char", vocab_size=300, byte_fallback=True)
-    assert pieces(tokenizer)[5:261] == list(BYTES)
+    assert list_tokens(tokenizer)[5:261] == list(BYTES)
     assert tokenizer.encode("aé").tokens[1:-1] == ["a", "<0xC3>", "<0xA9>"]
     assert tokenizer.decode(tokenizer.encode("a é\n中").ids) == "a é\n中"
 

@@ -81,7 +81,7 @@ def test_an_overlap_as_long_as_the_window_is_rejected(overlap: int):
 def test_a_token_belongs_to_the_window_with_the_most_context():
     spans = split_windows(9, 5, 3)
     assert spans == [range(5), range(2, 7), range(4, 9)]
-    # pieces 3 and 5 have one piece beside them in either window, and the earlier one wins
+    # tokens 3 and 5 have one token beside them in either window, and the earlier one wins
     assert find_max_context_windows(spans) == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 

@@ -39,7 +39,7 @@ class TextExample:
 class TaggedExample:
     """A sentence with its words and a tag for each word.
 
-    Span tags are IOB2 (O, B-PER, I-PER), whatever the scheme of the file. Other tags, such as parts
+    Span tags are IOB2 (O, B-PER, I-PER), for every scheme of the file. Other tags, such as parts
     of speech, are unchanged.
     """
 
@@ -55,7 +55,7 @@ class Answer:
     """An answer span of a context."""
 
     text: str
-    start: int  # -1: the context has it in other words, according to the data (CMRC 2018)
+    start: int  # -1: the text does not occur in the context (CMRC 2018)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +83,16 @@ Example: TypeAlias = TextExample | TaggedExample | QuestionExample | ChoiceExamp
 
 
 def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
-    """The index of a label; an unknown one is an error that names its origin and similar labels."""
+    """The index of a label; raise if it is unknown, with its origin and similar labels."""
     try:
         return labels.index(label)
     except ValueError:
-        near = get_close_matches(label, labels, n=3)
+        similar = get_close_matches(label, labels, n=3)
         known = ", ".join(labels[:SHOWN_LABELS])
         more = ", …" if len(labels) > SHOWN_LABELS else ""
         raise InputError(
             f"{origin}: the model has no label {label!r}",
-            fix=f"did you mean {' or '.join(map(repr, near))}?"
-            if near
+            fix=f"did you mean {' or '.join(map(repr, similar))}?"
+            if similar
             else f"its labels are {known}{more}",
         ) from None
