@@ -1,4 +1,4 @@
-"""The errors of this package: each has a problem and a fix."""
+"""The errors of this package: each says what is wrong and how to fix it."""
 
 
 class ClozeError(Exception):
@@ -10,11 +10,7 @@ class ClozeError(Exception):
         self.fix = fix
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (
-            type(self),
-            self.problem,
-            self.fix,
-        )  # pickled by worker processes
+        return _restore_error, (type(self), self.problem, self.fix)  # worker processes pickle it
 
 
 class ConfigError(ClozeError, ValueError):
@@ -26,20 +22,20 @@ class InputError(ClozeError, ValueError):
 
 
 class FolderError(ClozeError):
-    """A model folder is missing, damaged, malicious or of an unsupported kind."""
+    """A model folder is missing, damaged, malicious or not supported."""
 
 
 class MissingExtraError(ClozeError, ImportError):
     """An optional library is required but not installed."""
 
-    def __init__(self, need: str, *, extra: str) -> None:
+    def __init__(self, feature: str, *, extra: str) -> None:
         super().__init__(
-            f"{need} requires a library that is not installed",
+            f"{feature} requires a library that is not installed",
             fix=f"pip install 'cloze[{extra}]'",
         )
 
 
-def _rebuild(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:
+def _restore_error(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:
     error = kind.__new__(kind)
     ClozeError.__init__(error, problem, fix=fix)
     return error

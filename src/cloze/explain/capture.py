@@ -1,4 +1,4 @@
-"""Inspect a model from outside, with forward hooks that are removed on exit."""
+"""Record what modules compute, with forward hooks that are removed on exit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,24 +10,26 @@ from cloze.nn.attention import Attention, CrossAttention
 
 
 @contextmanager
-def capture(module: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
-    """What each submodule of a kind computes, in the order of the calls.
+def capture(module: nn.Module, module_type: type[nn.Module]) -> Iterator[list[Tensor]]:
+    """Record the output of each submodule of a type, in the order of the calls.
 
-    For `Attention` and `CrossAttention` these are the attention weights (b h q k), which are
-    computed again for it; for any other kind the output.
+    For `Attention` and `CrossAttention` the attention weights (b h q k) are recorded, which are
+    computed again for this purpose.
 
         with capture(model.module, Attention) as captured:
             model.module(input_ids)
     """
     captured: list[Tensor] = []
 
-    def record(part: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        captured.append(
-            part.weights(*inputs) if isinstance(part, Attention | CrossAttention) else output
-        )
+    def record(submodule: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        if isinstance(submodule, Attention | CrossAttention):
+            output = submodule.weights(*inputs)
+        captured.append(output)
 
     hooks = [
-        part.register_forward_hook(record) for part in module.modules() if isinstance(part, kind)
+        part.register_forward_hook(record)
+        for part in module.modules()
+        if isinstance(part, module_type)
     ]
     try:
         yield captured

@@ -1,7 +1,7 @@
-"""How RoBERTa and XLM-R are stored in Hugging Face's layout; ours is on the left.
+"""Tables of RoBERTa and XLM-R in Hugging Face's layout: our names -> theirs.
 
-Their max_position_embeddings counts the rows of the position matrix, of which the first
-pad_token_id + 1 belong to no token; our `max_positions` is what a sequence may have.
+Their max_position_embeddings is the number of rows of the position matrix, whose first
+pad_token_id + 1 rows are not used; our `max_positions` is the maximum length of a sequence.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ DEFAULT_PAD_ID = 1
 
 
 def _count_usable_positions(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Their settings, with the positions that a sequence can have."""
+    """Their settings, without the unused rows in max_position_embeddings."""
     types = values.get("type_vocab_size", 1)
     if types != 1:
         raise ConfigError(
-            f"config.json sets type_vocab_size to {types!r}, which changes the computation",
-            fix="cloze reads RoBERTas with one token type, as all published ones have",
+            f"config.json sets type_vocab_size to {types!r}, which is not supported",
+            fix="use a model with one token type, as all published RoBERTas have",
         )
     if "max_position_embeddings" not in values:
         return dict(values)

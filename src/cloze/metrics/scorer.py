@@ -1,4 +1,4 @@
-"""Which metrics each task has, and scoring of any subset of the predictions.
+"""The metrics of each task, for all predictions or any subset of them.
 
 A scorer prepares the predictions once, so that a bootstrap can score a thousand resamples quickly.
 n examples, m words, k labels.

@@ -1,1 +1,1 @@
-"""The systems, one file each; none imports another."""
+"""The models, one file each; they do not import each other."""

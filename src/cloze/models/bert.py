@@ -1,6 +1,6 @@
 """BERT: a bidirectional encoder pre-trained with masked language modelling.  Devlin et al. 2018.
 
-b sequences, t tokens, m read positions, d width.
+b sequences, t tokens, m positions read by a head, d width.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cloze.config import one_of
 from cloze.models.configs.bert import BertConfig
-from cloze.models.encoder_parts import make_mlm_head, make_post_norm_block
+from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LinearHead, Pooler, TaskHead
@@ -29,10 +29,12 @@ class Bert(Encoder):
     ) -> None:
         """A BERT with these heads.
 
-        `pooler=None` adds the pooler if a head reads it, and if there is no head at all, as in the
+        `pooler=None` adds the pooler if a head reads it or if there are no heads, as in the
         published base models.
         """
-        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        heads = {
+            one_of("head", name, self.TASK_HEADS): _build_head(name, config) for name in task_heads
+        }
         if pooler is None:
             pooler = not heads or any(head.uses_pooler for head in heads.values())
         super().__init__(
@@ -44,7 +46,7 @@ class Bert(Encoder):
                 dropout=config.dropout,
                 norm_eps=config.norm_eps,
             ),
-            (make_post_norm_block(config) for _ in range(config.num_layers)),
+            (build_post_norm_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["tanh"]) if pooler else None,
             task_heads=heads,
@@ -70,7 +72,7 @@ def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tenso
     if isinstance(attention_mask, Packed):
         lengths = torch.tensor(attention_mask.lengths, device=attention_mask.device)
         return attention_mask.starts + lengths - 1
-    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
+    assert not isinstance(attention_mask, Varlen), "heads do not support Varlen rows"
     rows, length = hidden.shape[:2]
     starts = torch.arange(0, rows * length, length, device=hidden.device)
     if attention_mask is None:
@@ -79,9 +81,9 @@ def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tenso
     return starts + (position * attention_mask).amax(1)  # attention_mask: b t
 
 
-def _head(name: str, config: BertConfig) -> TaskHead:
+def _build_head(name: str, config: BertConfig) -> TaskHead:
     if name == "mlm":
-        return make_mlm_head(config)
+        return build_mlm_head(config)
     dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
     outputs, dropout, uses_pooler = {
         "nsp": (2, 0.0, True),

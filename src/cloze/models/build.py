@@ -1,4 +1,4 @@
-"""Modules from configurations: without memory, or with new random weights."""
+"""Build modules from configurations: on the meta device, or with random weights."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from cloze.nn.utils import skip_allocation
 
 
 def build_on_meta(config: ModelConfig, task_heads: Iterable[str] = (), **parts: bool) -> Any:  # noqa: ANN401 (the module of any family)
-    """The module without memory: for shapes and counts, or to be given weights."""
+    """The module on the meta device: shapes without values, to count or to load weights into."""
     config.check_complete()
     family = get_family(config.family)
     heads = (task_heads,) if family.kind == "encoder" else ()
@@ -30,7 +30,7 @@ def build(
     vocab_size: int | None = None,
     **parts: bool,
 ) -> Any:  # noqa: ANN401 (the module of any family)
-    """A module with random weights, drawn from `rng` and nothing else, on its device."""
+    """A module with random weights, drawn from `rng` only, on its device."""
     if vocab_size is not None:
         config = replace(config, vocab_size=vocab_size)
     module = build_on_meta(config, task_heads, **parts).to_empty(device=rng.device)

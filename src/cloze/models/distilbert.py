@@ -7,7 +7,7 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.distilbert import DistilBertConfig
-from cloze.models.encoder_parts import make_mlm_head, make_post_norm_block
+from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LinearHead, Pooler, TaskHead
@@ -16,13 +16,15 @@ from cloze.nn.positions import compute_sinusoids
 
 
 class DistilBert(Encoder):
-    """The sequence and choice heads have a ReLU layer of their own in place of a pooler."""
+    """The sequence and choice heads have a ReLU layer instead of a tanh pooler."""
 
     TASK_HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
     embeddings: Embeddings
 
     def __init__(self, config: DistilBertConfig, task_heads: Iterable[str] = ()) -> None:
-        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        heads = {
+            one_of("head", name, self.TASK_HEADS): _build_head(name, config) for name in task_heads
+        }
         has_pooler = any(head.uses_pooler for head in heads.values())
         super().__init__(
             Embeddings(
@@ -33,7 +35,7 @@ class DistilBert(Encoder):
                 dropout=config.dropout,
                 norm_eps=config.norm_eps,
             ),
-            (make_post_norm_block(config) for _ in range(config.num_layers)),
+            (build_post_norm_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["relu"]) if has_pooler else None,
             task_heads=heads,
@@ -47,9 +49,9 @@ class DistilBert(Encoder):
             table.data.copy_(compute_sinusoids(*table.shape))
 
 
-def _head(name: str, config: DistilBertConfig) -> TaskHead:
+def _build_head(name: str, config: DistilBertConfig) -> TaskHead:
     if name == "mlm":
-        return make_mlm_head(config)
+        return build_mlm_head(config)
     outputs, dropout, uses_pooler = {
         "sequence": (len(config.labels), config.classifier_dropout, True),
         "token": (len(config.labels), config.dropout, False),

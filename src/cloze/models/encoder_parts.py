@@ -1,4 +1,4 @@
-"""Parts that BERT, DistilBERT and RoBERTa have in common, made from their configurations."""
+"""Build the parts that BERT, DistilBERT and RoBERTa have in common."""
 
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.attention import Attention
@@ -7,7 +7,7 @@ from cloze.nn.heads import MLMHead
 from cloze.nn.layers import ACTIVATIONS
 
 
-def make_post_norm_block(config: EncoderConfig) -> PostNormBlock:
+def build_post_norm_block(config: EncoderConfig) -> PostNormBlock:
     """One block of the encoder."""
     size, activation = config.hidden_size, ACTIVATIONS[config.activation]
     return PostNormBlock(
@@ -18,7 +18,7 @@ def make_post_norm_block(config: EncoderConfig) -> PostNormBlock:
     )
 
 
-def make_mlm_head(config: EncoderConfig, activation: str | None = None) -> MLMHead:
+def build_mlm_head(config: EncoderConfig, activation: str | None = None) -> MLMHead:
     """The masked-LM head, by default with the activation of the blocks."""
     return MLMHead(
         config.hidden_size,

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from cloze.models.configs.lstm import LSTMConfig
 from cloze.nn.recurrent import StackedRNN, State
 
-BOS_LOGIT = -1e4  # of the begin symbol, which never follows a token: its probability is 0
-INIT_RANGE = 0.1  # of the initial embeddings
+BOS_LOGIT = -1e4  # bias of the begin symbol, which is never predicted
+INIT_RANGE = 0.1  # of the uniform distribution of initial embeddings
 
 
 class LSTM(nn.Module):

@@ -1,7 +1,7 @@
 """ModernBERT: an encoder with later improvements to BERT.  Warner et al. 2024.
 
-Pre-norm blocks, rotary positions, gated feed-forward nets, no biases, and sliding-window attention
-in most layers. b sequences, t tokens, m read positions, d width.
+Pre-norm blocks, rotary positions, gated feed-forward networks, no biases, and sliding-window
+attention in most layers. b sequences, t tokens, m positions read by a head, d width.
 """
 
 from collections.abc import Iterable
@@ -27,17 +27,19 @@ class ModernBert(Encoder):
     TASK_HEADS: ClassVar[tuple[str, ...]] = ("mlm", "sequence", "token", "span", "choice")
 
     def __init__(self, config: ModernBertConfig, task_heads: Iterable[str] = ()) -> None:
-        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        heads = {
+            one_of("head", name, self.TASK_HEADS): _build_head(name, config) for name in task_heads
+        }
         super().__init__(
             WordEmbeddings(
-                vocab_size=config.vocab_size, norm=_norm(config), dropout=config.dropout
+                vocab_size=config.vocab_size, norm=_build_norm(config), dropout=config.dropout
             ),
-            (_block(layer, config) for layer in range(config.num_layers)),
+            (_build_block(layer, config) for layer in range(config.num_layers)),
             max_positions=config.max_positions,
-            norm=_norm(config),
+            norm=_build_norm(config),
             task_heads=heads,
         )
-        self.transform = _transform(config) if heads else None
+        self.transform = _build_transform(config) if heads else None
         self.config = config
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
@@ -61,11 +63,11 @@ class ModernBert(Encoder):
 
     @torch.no_grad()
     def init_weights(self, init_std: float, rng: torch.Generator) -> None:
-        """As every encoder, but what is added to the residual is smaller, by 1/√(2·layers).
+        """Like other encoders, but the last matrices of sub-layers are scaled by 1/√(2·layers).
 
-        Radford et al. 2019, §2.3: so the sum over all layers starts no larger than its terms. The
-        published script also truncates the normal at two standard deviations and draws classifiers
-        from N(0, 1/d); we do neither.
+        Radford et al. 2019, §2.3: the variance of the residual then does not grow with the number
+        of layers. The published script also truncates the normal distribution at two standard
+        deviations and draws classifiers from N(0, 1/d); we do neither.
         """
         super().init_weights(init_std, rng)
         for name, weight in self.named_parameters():
@@ -86,16 +88,16 @@ def mean_pool(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:
         )
     if attention_mask is None:
         return hidden.mean(1)
-    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
+    assert not isinstance(attention_mask, Varlen), "heads do not support Varlen rows"
     real = attention_mask.to(hidden.dtype)  # b t
     return (hidden * real.unsqueeze(-1)).sum(1) / real.sum(1, keepdim=True)
 
 
-def _norm(config: ModernBertConfig) -> LayerNorm:
+def _build_norm(config: ModernBertConfig) -> LayerNorm:
     return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
-def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
+def _build_block(layer: int, config: ModernBertConfig) -> PreNormBlock:
     local = config.is_local(layer)
     return PreNormBlock(
         RotaryAttention(
@@ -113,20 +115,20 @@ def _block(layer: int, config: ModernBertConfig) -> PreNormBlock:
             bias=config.ffn_bias,
             dropout=config.ffn_dropout,
         ),
-        # the embeddings end with a norm of their own
-        attention_norm=_norm(config) if layer else nn.Identity(),
-        ffn_norm=_norm(config),
+        # the embeddings already end with a norm
+        attention_norm=_build_norm(config) if layer else nn.Identity(),
+        ffn_norm=_build_norm(config),
         dropout=config.attention_dropout,
-        ffn_dropout=0.0,  # it is inside the feed-forward net
+        ffn_dropout=0.0,  # the dropout is inside the feed-forward network
     )
 
 
-def _transform(config: ModernBertConfig) -> HeadTransform:
+def _build_transform(config: ModernBertConfig) -> HeadTransform:
     dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.classifier_bias)
-    return HeadTransform(dense, ACTIVATIONS[config.classifier_activation], _norm(config))
+    return HeadTransform(dense, ACTIVATIONS[config.classifier_activation], _build_norm(config))
 
 
-def _head(name: str, config: ModernBertConfig) -> TaskHead:
+def _build_head(name: str, config: ModernBertConfig) -> TaskHead:
     if name == "mlm":
         return LMHead(
             config.hidden_size,

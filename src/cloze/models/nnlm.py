@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cloze.models.configs.nnlm import NNLMConfig
 from cloze.nn.layers import Dropout
 
-BOS_LOGIT = -1e4  # of the begin symbol, which is only ever context: its probability is 0
+BOS_LOGIT = -1e4  # bias of the begin symbol, which is never predicted
 
 
 class NNLM(nn.Module):

@@ -1,8 +1,8 @@
 """RoBERTa: BERT without next-sentence prediction, trained longer.  Liu et al. 2019.
 
-XLM-R (Conneau et al. 2020) is the same network with another vocabulary. The change from BERT:
-positions are counted from `pad_id + 1`, all tokens have one type, and the head for labels of
-sequences has a hidden layer of its own, so that there is no pooler beside it.
+XLM-R (Conneau et al. 2020) is the same network with another vocabulary. Differences from BERT:
+positions are counted from `pad_id + 1`, all tokens have the same type, and the classification head
+has its own hidden layer instead of the pooler.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from cloze.config import one_of
 from cloze.models.configs.roberta import RobertaConfig
-from cloze.models.encoder_parts import make_mlm_head, make_post_norm_block
+from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import ClassificationHead, LinearHead, Pooler, TaskHead
@@ -25,8 +25,10 @@ class Roberta(Encoder):
     def __init__(
         self, config: RobertaConfig, task_heads: Iterable[str] = (), *, pooler: bool | None = None
     ) -> None:
-        """A RoBERTa with these heads; `pooler=None` adds it for `choice` and without any head."""
-        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        """A RoBERTa with these heads; `pooler=None` adds one for `choice`, or without heads."""
+        heads = {
+            one_of("head", name, self.TASK_HEADS): _build_head(name, config) for name in task_heads
+        }
         if pooler is None:
             pooler = not heads or "choice" in heads
         super().__init__(
@@ -39,7 +41,7 @@ class Roberta(Encoder):
                 dropout=config.dropout,
                 norm_eps=config.norm_eps,
             ),
-            (make_post_norm_block(config) for _ in range(config.num_layers)),
+            (build_post_norm_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
             pooler=Pooler(config.hidden_size, ACTIVATIONS["tanh"]) if pooler else None,
             task_heads=heads,
@@ -47,11 +49,11 @@ class Roberta(Encoder):
         self.config = config
 
 
-def _head(name: str, config: RobertaConfig) -> TaskHead:
+def _build_head(name: str, config: RobertaConfig) -> TaskHead:
     size, labels = config.hidden_size, len(config.labels)
     dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
     if name == "mlm":
-        return make_mlm_head(config, "gelu")  # whatever the blocks have
+        return build_mlm_head(config, "gelu")  # independent of the blocks' activation
     if name == "sequence":
         return ClassificationHead(size, labels, ACTIVATIONS["tanh"], dropout=dropout)
     if name == "token":

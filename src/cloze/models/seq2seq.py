@@ -25,7 +25,7 @@ from cloze.nn.utils import log_softmax
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentState:
-    """All that the next step needs."""
+    """The decoder's state between steps."""
 
     encoder_states: Tensor  # b s d
     keys: Tensor  # b s d, projected once for the attention score
@@ -36,7 +36,7 @@ class RecurrentState:
 
 
 class Seq2Seq(nn.Module):
-    """One decoder in three variants; each computes in the order of its paper."""
+    """An encoder-decoder in three variants; each computes in the order of its paper."""
 
     max_positions: int | None = None
 
@@ -90,12 +90,12 @@ class Seq2Seq(nn.Module):
         scheduled_sampling_prob: float | Tensor = 0.0,
         rng: torch.Generator | None = None,
     ) -> Tensor:
-        """What the output layer reads at every target token (b t d), step after step.
+        """The inputs of the output layer at every target token (b t d), computed step by step.
 
         `inputs` are the target tokens shifted by one, beginning with bos (teacher forcing). With
         probability `scheduled_sampling_prob` an input is replaced by the model's own prediction of
-        the step before (Bengio et al. 2015), drawn from `rng`. If it is a tensor, its value is not
-        read on the host: a recorded CUDA graph finds another one in it when it is replayed.
+        the step before (Bengio et al. 2015), drawn from `rng`. A tensor is not read on the host, so
+        that a CUDA graph can be replayed with another value.
         """
         state = self.init_state(source, source_mask)
         embedded = self._embed(inputs).unbind(1)
@@ -124,7 +124,7 @@ class Seq2Seq(nn.Module):
         return torch.stack(weights, 1)
 
     def init_state(self, source: Tensor, source_mask: Tensor) -> RecurrentState:
-        """Encode the sentences; no token is generated yet."""
+        """Encode the sentences: the state before the first token."""
         table = self.target_embeddings if self.source_embeddings is None else self.source_embeddings
         states, last_states = self.encoder(self.dropout(table(source)), source_mask.sum(1))
         return RecurrentState(
@@ -142,7 +142,7 @@ class Seq2Seq(nn.Module):
         return log_softmax(self.logits(vector)), state
 
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
-        """The state of other rows: hypotheses that survive, once or several times."""
+        """The state of these rows, such as the hypotheses that a beam keeps."""
         return RecurrentState(
             encoder_states=state.encoder_states[rows],
             keys=state.keys[rows],
@@ -156,7 +156,7 @@ class Seq2Seq(nn.Module):
     def init_weights(self, rng: torch.Generator) -> None:
         """Uniform by Glorot and Bengio 2010, recurrent matrices orthogonal, biases zero.
 
-        Each gate counts as a matrix, and embeddings come from N(0, 1), as such matrices expect. The
+        Each gate is initialized as a separate matrix, and embeddings are drawn from N(0, 1). The
         forget gate of an LSTM starts open (Jozefowicz et al. 2015).
         """
         for module in self.modules():
@@ -188,15 +188,19 @@ class Seq2Seq(nn.Module):
         return self.dropout(self.target_embeddings(tokens))  # … e
 
     def _step(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        step = {"none": self._plain, "bahdanau": self._bahdanau, "luong": self._luong}
+        step = {
+            "none": self._step_plain,
+            "bahdanau": self._step_bahdanau,
+            "luong": self._step_luong,
+        }
         return step[self.config.attention](token, state)
 
-    def _plain(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """The source is in the first state and nowhere else.  Sutskever et al. 2014."""
+    def _step_plain(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Without attention: the source is only in the first state.  Sutskever et al. 2014."""
         top, hidden = self.decoder(token, state.hidden)
         return torch.tanh(self.combine(top)), replace(state, hidden=hidden)
 
-    def _bahdanau(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def _step_bahdanau(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """cᵢ by sᵢ₋₁, then sᵢ = f(sᵢ₋₁, yᵢ₋₁, cᵢ).  Bahdanau et al. 2014, §3.1."""
         weights, context = self._attend(state.hidden[0][-1], state)
         top, hidden = self.decoder(torch.cat([token, context], -1), state.hidden)
@@ -204,7 +208,7 @@ class Seq2Seq(nn.Module):
         state = replace(state, hidden=hidden, attention_weights=weights)
         return deep.unflatten(-1, (-1, 2)).amax(-1), state
 
-    def _luong(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def _step_luong(self, token: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """hₜ first, cₜ by hₜ, then h̃ₜ = tanh(W[cₜ; hₜ]).  Luong et al. 2015, §3."""
         fed = state.attentional_state
         inputs = torch.cat([token, fed], -1) if self.config.input_feeding else token

@@ -1,4 +1,4 @@
-"""The Transformer: an encoder and a decoder of attention alone.  Vaswani et al. 2017.
+"""The Transformer: an encoder and a decoder with attention.  Vaswani et al. 2017.
 
 b sentences, s source tokens, t target tokens, d width, v vocabulary.
 """
@@ -20,9 +20,9 @@ from cloze.nn.utils import log_softmax
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderState:
-    """All that the next step needs: keys and values, of the source and of the tokens so far.
+    """The decoder's state between steps: keys and values of the source and of the tokens so far.
 
-    b rows, n sentences, each with b/n adjacent rows, which attend to one source together.
+    b rows, n sentences; each sentence has b/n adjacent rows, which share its source.
     """
 
     caches: tuple[KVCache, ...]  # by layer: of the tokens so far b t h d, of the source n s h d
@@ -51,9 +51,11 @@ class Transformer(nn.Module):
         )
         self.dropout = Dropout(config.dropout)
         decoder_layers = config.num_decoder_layers or config.num_layers
-        self.encoder = BlockList(_block(config, decoder=False) for _ in range(config.num_layers))
-        self.decoder = BlockList(_block(config, decoder=True) for _ in range(decoder_layers))
-        # the sum that a pre-norm stack ends with is not normalized yet
+        self.encoder = BlockList(
+            _build_block(config, decoder=False) for _ in range(config.num_layers)
+        )
+        self.decoder = BlockList(_build_block(config, decoder=True) for _ in range(decoder_layers))
+        # the output of the last pre-norm block is not normalized
         pre_norm = config.norm == "pre"
         self.encoder_norm = LayerNorm(size, eps=config.norm_eps) if pre_norm else nn.Identity()
         self.decoder_norm = LayerNorm(size, eps=config.norm_eps) if pre_norm else nn.Identity()
@@ -76,7 +78,7 @@ class Transformer(nn.Module):
         """The decoder's last layer at every target token (b t d), all in one pass.
 
         `inputs` are the target tokens shifted by one, beginning with bos (teacher forcing); the
-        causal mask keeps each from attending to what comes after it.
+        causal mask prevents attention to later tokens.
         """
         context = AttentionContext(
             max_seqlen=inputs.shape[1],
@@ -96,7 +98,7 @@ class Transformer(nn.Module):
         return F.linear(vectors, table.weight)
 
     def init_state(self, source: Tensor, source_mask: Tensor) -> DecoderState:
-        """Encode the sentences; no token is generated yet."""
+        """Encode the sentences: the state before the first token."""
         states = self.encode(source, source_mask)
         crosses = [block.cross_attention for block in self.decoder]
         return DecoderState(
@@ -119,7 +121,7 @@ class Transformer(nn.Module):
         return log_probs, replace(state, caches=caches, length=length)
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
-        """The state of other rows: hypotheses that survive, once or several times."""
+        """The state of these rows, such as the hypotheses that a beam keeps."""
         kept, counts = state.owners[rows].unique_consecutive(return_counts=True)
         if (counts != counts[0]).any():  # then each row is a sentence of its own
             kept, counts = state.owners[rows], torch.ones_like(rows)
@@ -136,9 +138,9 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, rng: torch.Generator) -> None:
-        """Matrices uniform by Glorot and Bengio 2010; embeddings from N(0, 1/d), times √d later.
+        """Matrices uniform by Glorot and Bengio 2010; embeddings from N(0, 1/d), used times √d.
 
-        The paper does not say; its code, tensor2tensor, does this.
+        The paper does not specify it; this is how its code, tensor2tensor, does it.
         """
         for module in self.modules():
             if isinstance(module, LayerNorm):
@@ -161,7 +163,7 @@ class Transformer(nn.Module):
         return self.dropout(x + self.position_encoding(position_ids, length).to(x.dtype))
 
 
-def _block(config: TransformerConfig, *, decoder: bool) -> Block:
+def _build_block(config: TransformerConfig, *, decoder: bool) -> Block:
     size = config.hidden_size
     attention = Attention(size, config.num_heads, config.attention_dropout)
     cross_attention = (

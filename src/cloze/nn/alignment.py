@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-INITIAL_SCALE = 10.0  # a cosine is at most 1: times this, one token can get nearly all weight
+INITIAL_SCALE = 10.0  # of cosines, so that one token can have nearly all of the weight
 
 
 class AttentionScore(nn.Module):
@@ -67,8 +67,7 @@ class AdditiveScore(AttentionScore):
 class CosineScore(AttentionScore):
     """g·cos(s, h).
 
-    Without the learned scale g, e to a cosine is at most e² times another, and no token could stand
-    out among many.
+    Without the learned scale g the weight of a token could be at most e² times that of another.
     """
 
     def __init__(self, hidden_size: int) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Multi-head attention, and the keys and values kept while decoding.
+"""Multi-head attention, and the key-value cache for decoding.
 
 b batch, t tokens (n of a flat row), s source tokens, h heads, d head size.
 """
@@ -24,19 +24,19 @@ class KeyValue(NamedTuple):
     value: Tensor  # b s h d
 
     def select(self, rows: Tensor) -> "KeyValue":
-        """Those of other rows of the batch."""
+        """The keys and values of these rows of the batch."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
 
 @dataclass
 class KVCache:
-    """What one block keeps from step to step while decoding."""
+    """The keys and values of one block, kept between decoding steps."""
 
     past: KeyValue | None = None  # of the tokens so far
     encoder_kv: KeyValue | None = None  # of the source, computed once; for cross-attention
 
     def append(self, key: Tensor, value: Tensor) -> KeyValue:
-        """All keys and values, with those of the newest tokens; none is changed in place."""
+        """All keys and values, including those of the new tokens; no tensor is changed in place."""
         if self.past is not None:
             key = torch.cat([self.past.key, key], 1)
             value = torch.cat([self.past.value, value], 1)
@@ -44,11 +44,11 @@ class KVCache:
         return self.past
 
     def reorder(self, rows: Tensor) -> "KVCache":
-        """The cache of other rows; the source stays as it is."""
+        """The cache of these rows; that of the source is unchanged."""
         return replace(self, past=self.past and self.past.select(rows))
 
     def reorder_encoder(self, sources: Tensor) -> "KVCache":
-        """The cache of other sources; the tokens so far stay as they are."""
+        """The cache of these sources; that of the tokens so far is unchanged."""
         return replace(self, encoder_kv=self.encoder_kv and self.encoder_kv.select(sources))
 
 
@@ -67,10 +67,10 @@ def compute_attention(
     query, key, value = (part.transpose(-3, -2) for part in (query, key, value))  # b h t d
     if dropout_p > 0 and query.device.type == "cpu":  # torch's fused CPU kernel has no dropout
         weights = compute_attention_weights(query, key, mask)
-        mixed = dropout(weights, dropout_p, training=True) @ value
+        heads = dropout(weights, dropout_p, training=True) @ value
     else:
-        mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
-    return mixed.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
+        heads = F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
+    return heads.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
 
 
 def compute_varlen_attention(
@@ -84,8 +84,8 @@ def compute_varlen_attention(
 ) -> Tensor:
     """softmax(QKᵀ/√d)·V within each sequence of a `Varlen` row, n h d each.
 
-    On a GPU this is flash attention (Dao 2023), in bfloat16 or float16. Elsewhere the whole square
-    of the row is computed and masked, which is only practical for small rows.
+    On a GPU this is flash attention (Dao 2023), in bfloat16 or float16. Elsewhere the scores of all
+    pairs of tokens in the row are computed and masked, which is only practical for small rows.
     """
     layout = context.layout
     assert isinstance(layout, Varlen)
@@ -100,7 +100,7 @@ def compute_varlen_attention(
         )
     reach = context.reach(window_size)
     side = -1 if reach is None else reach
-    # the public function that calls this one has no dropout
+    # torch's public function for this has no dropout
     return torch.ops.aten._flash_attention_forward(
         *(query, key, value),
         *(layout.cu_seqlens, layout.cu_seqlens),
@@ -117,8 +117,8 @@ class Attention(nn.Module):
     """softmax(QKᵀ/√d)·V in every head, then a projection of the concatenated heads.
 
     Vaswani et al. 2017, §3.2. Query, key and value are one matrix product. Attention weights are
-    not kept; `weights` computes them again (see `cloze.explain.capture`). With a `window_size`
-    tokens attend to half of it on each side.
+    not stored; `weights` computes them again (see `cloze.explain.capture`). With a `window_size`
+    each token attends to half of it on each side.
     """
 
     def __init__(
@@ -139,14 +139,16 @@ class Attention(nn.Module):
         self.out = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def forward(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
-        return self.out(self.mix(x, context, cache))
+        return self.out(self.compute_heads(x, context, cache))
 
     def prepare(self, context: AttentionContext) -> None:
-        """Compute the mask of this layer ahead, unless another layer has."""
+        """Compute the mask of this layer ahead of the forward pass, unless another layer has."""
         if not isinstance(context.layout, Packed | Varlen):
             context.attn_mask(self.window_size)
 
-    def mix(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+    def compute_heads(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> Tensor:
         """The concatenated heads, before `out`: b t (h d)."""
         qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))  # b t 3h d
         return self.attend(qkv, context, cache)
@@ -154,7 +156,7 @@ class Attention(nn.Module):
     def attend(
         self, qkv: Tensor, context: AttentionContext, cache: KVCache | None = None
     ) -> Tensor:
-        """B t 3h d -> b t (h d)."""
+        """The concatenated heads from query, key and value: b t 3h d -> b t (h d)."""
         query, key, value = self.split_qkv(qkv, context)
         if cache is not None:
             key, value = cache.append(key, value)
@@ -176,7 +178,7 @@ class Attention(nn.Module):
         """The attention weights of every head: b h q k."""
         qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))
         query, key, _ = self.split_qkv(qkv, context)
-        if cache is not None and cache.past is not None:  # the newest key is in it by now
+        if cache is not None and cache.past is not None:  # it already contains the new key
             key = cache.past.key
         mask = context.attn_mask(self.window_size)
         return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
@@ -213,7 +215,7 @@ class RotaryAttention(Attention):
         self.rope_theta = rope_theta
 
     def prepare(self, context: AttentionContext) -> None:
-        """Compute the mask and the rotary table of this layer ahead, unless another layer has."""
+        """Compute mask and rotary table ahead of the forward pass, unless another layer has."""
         super().prepare(context)
         self.rotary_table(context)
 
@@ -231,7 +233,7 @@ class RotaryAttention(Attention):
 class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the encoder.  Vaswani et al. 2017, §3.2.3.
 
-    The three matrices lie in one, as in self-attention.
+    The three matrices are stored as one, as in self-attention.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, dropout: float = 0.0) -> None:
@@ -243,13 +245,15 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
-        return self.out(self.mix(x, context, cache))
+        return self.out(self.compute_heads(x, context, cache))
 
-    def mix(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
+    def compute_heads(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> Tensor:
         """The concatenated heads, before `out`: b t (h d).
 
-        There may be fewer sources than rows: then as many rows, beside each other, share each, and
-        attend to it like the tokens of one row.
+        If there are fewer sources than rows, each source is shared by the same number of adjacent
+        rows (the hypotheses of a beam), which attend to it like the tokens of one row.
         """
         encoder_kv = self._encoder_kv(context, cache)
         query = self._query(x.reshape(len(encoder_kv.key), -1, x.shape[-1]))
@@ -264,7 +268,7 @@ class CrossAttention(nn.Module):
         return KeyValue(*both.unflatten(-1, (2 * self.num_heads, -1)).chunk(2, -2))  # b s h d
 
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
-        """How much each target token attends to each source token: b h t s."""
+        """The attention weights of each target token over the source tokens: b h t s."""
         key = self._encoder_kv(context, cache).key
         query = self._query(x.reshape(len(key), -1, x.shape[-1]))
         return compute_attention_weights(
@@ -284,7 +288,7 @@ class CrossAttention(nn.Module):
 
 
 def check_heads(hidden_size: int, num_heads: int) -> None:
-    """Raise unless the heads divide the width."""
+    """Raise unless hidden_size is divisible by num_heads."""
     if hidden_size % num_heads:
         raise ConfigError(
             f"hidden_size {hidden_size} is not divisible by num_heads {num_heads}",

@@ -1,4 +1,4 @@
-"""What all blocks of one forward pass share: which tokens may attend to which, and their positions.
+"""The inputs that all blocks of a forward pass share: attention masks and positions.
 
 b batch, h heads, q queries, k keys; n tokens of a flat row, s source tokens, d width.
 """
@@ -20,11 +20,11 @@ from cloze.nn.positions import RotaryTable, compute_rotary_table
 
 
 class AttentionContext:
-    """Made once by the model and passed to every block.
+    """Created by the model for each forward pass, and passed to every block.
 
-    Attention modules ask it for their mask (by their window) and their rotary table (by their
-    base). Both are computed once for all layers of a kind and kept here. A model calls
-    `Attention.prepare` for its layers beforehand, so that compiled blocks only read.
+    Attention modules read their mask (by window size) and their rotary table (by base) from it.
+    Each is computed once and shared by all layers that need it. A model calls `Attention.prepare`
+    of its layers beforehand, so that compiled blocks only read.
     """
 
     def __init__(  # noqa: PLR0913 (all by keyword)
@@ -38,12 +38,12 @@ class AttentionContext:
         encoder_states: Tensor | None = None,
         encoder_mask: Tensor | None = None,
     ) -> None:
-        """`attention_mask` is what callers pass to a model.
+        """`attention_mask` is the one that callers pass to a model.
 
-        `position_ids` are needed for rotary positions where they are not 0, 1, 2 … in every row:
-        while decoding with a cache. A flat row brings its own. `max_seqlen` is above all of them.
-        `encoder_states` (b s d) and `encoder_mask` (b s, True for real tokens) are what
-        cross-attention attends to.
+        `position_ids` are needed for rotary positions if they are not 0, 1, 2 … in every row, as in
+        decoding with a cache; flat rows have their own. All are less than `max_seqlen`.
+        Cross-attention attends to `encoder_states` (b s d) with `encoder_mask` (b s, True for real
+        tokens).
         """
         self.layout = (
             expand_mask(attention_mask) if isinstance(attention_mask, Tensor) else attention_mask
@@ -59,13 +59,13 @@ class AttentionContext:
         self._computed: dict[tuple[Any, ...], Any] = {}
 
     def reach(self, window_size: int | None) -> int | None:
-        """How many positions to each side a window shows; None if it shows every sequence whole."""
+        """Number of positions on each side in a window; None if it covers every sequence."""
         if window_size is None or self.max_seqlen <= window_size // 2 + 1:
             return None
         return window_size // 2
 
     def attn_mask(self, window_size: int | None = None) -> Tensor | None:
-        """Which query may attend to which key, True where it may; None: all to all.
+        """Which query may attend to which key (True: it may); None means all to all.
 
         It broadcasts to b h q k, or for a flat row to h n n.
         """
@@ -77,7 +77,7 @@ class AttentionContext:
         return mask
 
     def run_mask(self, length: int, window_size: int | None = None) -> Tensor | None:
-        """The mask within a sequence of a length, for the runs of a `Packed` row: q k."""
+        """The mask within a sequence of this length, for the runs of a `Packed` row: q k."""
         reach = self.reach(window_size)
         key = ("run", length, reach)
         if key not in self._computed:
@@ -88,7 +88,7 @@ class AttentionContext:
     def rotary_table(self, head_size: int, theta: float, *, by_token: bool = True) -> RotaryTable:
         """The angles of every token (n d/2), or of the positions of a sequence (`by_token=False`).
 
-        In a rectangle both are the same.
+        In a padded batch both are the same.
         """
         position_ids = self.position_ids if by_token else None
         key = ("rotary", head_size, theta, position_ids is not None)
@@ -111,7 +111,7 @@ class AttentionContext:
         return apply_causal_mask(mask, length, self.device) if self.is_causal else mask
 
     def _flat_mask(self, reach: int | None) -> Tensor:
-        """Every token with every other one of the row: n n."""
+        """The mask for all pairs of tokens in a flat row: n n."""
         assert isinstance(self.layout, FLAT)
         token = torch.arange(len(self.layout.position_ids), device=self.device)
         ends = (
@@ -119,7 +119,9 @@ class AttentionContext:
             if isinstance(self.layout, Packed)
             else self.layout.cu_seqlens[1:]
         )
-        sequence = torch.searchsorted(ends.long(), token, right=True)  # the one of each token
+        sequence = torch.searchsorted(
+            ends.long(), token, right=True
+        )  # index of each token's sequence
         mask = sequence[:, None] == sequence
         if reach is not None:
             mask &= (token[:, None] - token).abs() <= reach

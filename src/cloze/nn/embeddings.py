@@ -1,4 +1,4 @@
-"""The input of an encoder: token (+ position + token type) embeddings, added.
+"""Embeddings of encoders: the sum of token, position and token type embeddings.
 
 t any leading axes, d width.
 """
@@ -12,7 +12,7 @@ _TWO_TYPES = 2
 
 
 class WordEmbeddings(nn.Module):
-    """Token embeddings alone, then norm and dropout: for blocks with rotary positions."""
+    """Token embeddings, norm and dropout, for blocks with rotary positions."""
 
     def __init__(self, *, vocab_size: int, norm: LayerNorm, dropout: float) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class WordEmbeddings(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Learned positions and token types beside the tokens, then norm and dropout.
+    """Token, learned position and token type embeddings, added, then norm and dropout.
 
-    Devlin et al. 2018, fig. 2. `type_vocab_size=0` leaves the token types out (DistilBERT); with
-    1 the types of the tokens make no difference. `position_offset` is the row of the position
-    matrix that the first token has (RoBERTa).
+    Devlin et al. 2018, fig. 2. With `type_vocab_size=0` there are no token types (DistilBERT);
+    with 1 all tokens have the same type. `position_offset` is the row of the position matrix for
+    the first token (RoBERTa).
     """
 
     def __init__(  # noqa: PLR0913 (all by keyword)
@@ -74,7 +74,7 @@ class Embeddings(nn.Module):
     def _token_types(self, token_type_ids: Tensor | None) -> Tensor:
         assert self.token_type is not None
         table = self.token_type.weight
-        if token_type_ids is None or len(table) == 1:  # without ids all of type 0, as published
+        if token_type_ids is None or len(table) == 1:  # the default is type 0, as in transformers
             return table[0]
         if len(table) == _TWO_TYPES and table.is_cuda:
             # the gradient of `where` is a sum; that of an embedding would serialize on two rows

@@ -21,10 +21,10 @@ MATRICES = (nn.Linear, nn.Embedding, LMHead)  # the weight of a tied head is Non
 
 
 class Encoder(nn.Module):
-    """BERT and its relatives differ only in the parts they pass here."""
+    """Base class of BERT, DistilBERT, ModernBERT and RoBERTa, which pass different parts."""
 
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ()  # those of the family
-    is_causal = False  # whether no token attends to a later one
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ()  # that the family supports
+    is_causal = False  # True: no token attends to a later one
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
         self.embeddings = embeddings
         self.blocks = BlockList(blocks)
         self.max_positions = max_positions
-        self.norm = norm or nn.Identity()  # of the last layer, where the blocks do not end with one
+        self.norm = norm or nn.Identity()  # after the last block, if blocks do not end with a norm
         self.pooler = pooler
         self.task_heads = nn.ModuleDict(task_heads)
 
@@ -74,7 +74,7 @@ class Encoder(nn.Module):
         yield self.norm(last(x, context))
 
     def make_context(self, input_ids: Tensor, attention_mask: AttentionLayout) -> AttentionContext:
-        """What all blocks share; raises if a sequence is longer than the model has positions."""
+        """The context of all blocks; raises if a sequence is longer than `max_positions`."""
         max_seqlen = (
             attention_mask.max_seqlen if isinstance(attention_mask, FLAT) else input_ids.shape[-1]
         )
@@ -82,7 +82,7 @@ class Encoder(nn.Module):
             raise InputError(
                 f"a sequence has {max_seqlen} tokens, "
                 f"but the model has {self.max_positions} positions",
-                fix="truncate it with a length policy: head, tail, head+tail or window",
+                fix="truncate it: head, tail, head+tail or window",
             )
         context = AttentionContext(
             attention_mask,
@@ -94,7 +94,7 @@ class Encoder(nn.Module):
         return context
 
     def uses_pooler(self, head: str) -> bool:
-        """Whether a head reads one pooled vector of each sequence, and not every token."""
+        """Whether a head reads one pooled vector per sequence, instead of every token."""
         return bool(self.task_heads[head].uses_pooler)
 
     def head_inputs(
@@ -114,7 +114,7 @@ class Encoder(nn.Module):
     def logits(self, head: str, vectors: Tensor) -> Tensor:
         """Logits of one head.
 
-        `vectors` are rows of the last layer: those of every token for token and span, of the masked
+        `vectors` are rows of the last layer: of every token for token and span, of the masked
         positions for mlm, of the first token of each sequence ([CLS]) for nsp, sequence and choice.
         """
         one_of("head", head, self.task_heads)
@@ -135,8 +135,8 @@ class Encoder(nn.Module):
     def init_weights(self, init_std: float, rng: torch.Generator) -> None:
         """Weights from N(0, init_std²), biases 0, norms 1.
 
-        The original truncates the normal at two standard deviations; like the common libraries we
-        do not.
+        The original truncates the normal distribution at two standard deviations; we do not, like
+        other libraries.
         """
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):

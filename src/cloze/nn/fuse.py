@@ -1,8 +1,8 @@
 """Replace the blocks of a model by ones that call our GPU kernels, and back.
 
-A fused module shares parameters, buffers, names and hooks with the plain one. It decides at every
-call whether a kernel covers the dtype and length at hand, and else computes what the plain module
-does, so that fusing a model is always safe. Fuse before compilation, distributed wrapping and the
+A fused module has the same parameters, buffers, names and hooks as the plain one. At every call it
+uses a kernel if there is one for dtype and length, and otherwise computes what the plain module
+does, so fusing a model is always safe. Fuse before compilation, distributed wrapping and the
 optimizer are set up.
 """
 
@@ -24,7 +24,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def fuse(model: M) -> M:
-    """Let the modules of a model call our kernels where those apply, in place."""
+    """Replace the classes of a model's modules, in place, so that they call our kernels."""
     return _swap_classes(model, FUSED)
 
 
@@ -70,9 +70,9 @@ class FusedRotaryAttention(FusedAttention, RotaryAttention):
     """The same with rotary positions."""
 
     def prepare(self, context: AttentionContext) -> None:
-        """Compute the tables ahead; the kernel reads one by position, not by token."""
+        """Compute the tables ahead; the kernel indexes its table by position, not by token."""
         head_size = self.out.in_features // self.num_heads
-        if isinstance(context.layout, Varlen) and kernels.fits(head_size, context.max_seqlen):
+        if isinstance(context.layout, Varlen) and kernels.can_fit(head_size, context.max_seqlen):
             self.rotary_table(context, by_token=False)
         else:
             super().prepare(context)
@@ -117,10 +117,10 @@ class FusedPostNormBlock(PostNormBlock):
     ) -> Tensor:
         """The same; the kernel also computes the bias gradients of the last projections."""
         attention, cross_attention, ffn = self.attention, self.cross_attention, self.ffn
-        mixed = attention.mix(x, context, cache)
+        mixed = attention.compute_heads(x, context, cache)
         x = linear_add_norm(x, mixed, attention.out, self.attention_norm, self.dropout)
         if cross_attention is not None:
-            mixed = cross_attention.mix(x, context, cache)
+            mixed = cross_attention.compute_heads(x, context, cache)
             x = linear_add_norm(
                 x, mixed, cross_attention.out, self.cross_attention_norm, self.dropout
             )

@@ -1,6 +1,6 @@
-"""Task heads: small nets that read vectors of an encoder's last layer.
+"""Task heads on the vectors of an encoder's last layer, and readers on frozen features.
 
-b sequences, n vectors of all sequences one after another, t any leading axes, d width,
+b sequences, n vectors of all sequences concatenated, t any leading axes, d width,
 v vocabulary, c labels.
 """
 
@@ -42,8 +42,8 @@ class HeadTransform(nn.Module):
 class LMHead(nn.Module):
     """Logits over the vocabulary: the product with the embedding table, tied or its own.
 
-    Pass it the vectors of the masked positions only: this product is the most expensive step of a
-    small model.
+    Pass it the vectors of masked positions only: this product is the most expensive step of a small
+    model.
     """
 
     uses_pooler = False
@@ -104,12 +104,12 @@ class LinearHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """RoBERTa's head for labels of sequences: a hidden layer at the first token, then a linear one.
+    """RoBERTa's classification head: a hidden layer at the first token, then a linear one.
 
     out(dropout(activation(dense(dropout(x))))).
     """
 
-    uses_pooler = True  # it reads one vector of each sequence
+    uses_pooler = True  # it reads one vector per sequence
 
     def __init__(
         self, hidden_size: int, outputs: int, activation: Activation, *, dropout: float
@@ -129,19 +129,19 @@ TaskHead = LMHead | LinearHead | ClassificationHead
 
 
 class LinearReader(nn.Module):
-    """One linear layer over frozen features: a logistic or a ridge regression."""
+    """A linear layer on frozen features: logistic or ridge regression."""
 
     def __init__(self, input_size: int, outputs: int) -> None:
         super().__init__()
         self.dense = nn.Linear(input_size, outputs)
 
-    def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:  # noqa: ARG002
-        """Logits of each vector, n c; `sizes`, the vectors of each row, are not used."""
+    def forward(self, vectors: Tensor, lengths: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Logits of each vector, n c; `lengths` (vectors per sequence) is not used."""
         return self.dense(vectors)
 
 
 class BiLSTMReader(nn.Module):
-    """A bidirectional LSTM over the words of a row of frozen features, then one linear layer.
+    """A bidirectional LSTM over the frozen features of a sequence, then a linear layer.
 
     The model on top of frozen BERT features in Devlin et al. 2018, §5.3.
     """
@@ -163,9 +163,9 @@ class BiLSTMReader(nn.Module):
         self.dropout = Dropout(dropout)
         self.dense = nn.Linear(2 * hidden_size, outputs)
 
-    def forward(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Logits of each vector, n c, from all of its row."""
-        rows = [row for row in vectors.split(list(sizes)) if len(row)]
+    def forward(self, vectors: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Logits of each vector, n c; `lengths` are the numbers of vectors per sequence."""
+        rows = [row for row in vectors.split(list(lengths)) if len(row)]
         packed, _ = self.lstm(pack_sequence(rows, enforce_sorted=False))
         return self.dense(self.dropout(torch.cat(unpack_sequence(packed))))
 

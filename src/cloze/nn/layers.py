@@ -45,10 +45,10 @@ def dropout(x: Tensor, p: float, *, training: bool) -> Tensor:
 
 
 def _dropout_mask(x: Tensor, p: float) -> Tensor:
-    """Of the shape of x: zero, or 1/(1 − p).
+    """Zero or 1/(1 − p), in the shape of x.
 
-    On a CPU torch draws such masks on one core, a double for each element. Four elements to a
-    64-bit word is six times as fast, and masks are a tenth of a small model's step.
+    On a CPU torch draws such masks on one core, with a double for each element. Drawing one 64-bit
+    word for four elements is six times as fast; masks take a tenth of a small model's step.
     """
     dropped = round(p * _STEPS)
     if dropped == _STEPS:

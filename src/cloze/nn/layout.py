@@ -1,4 +1,4 @@
-"""How the sequences of a batch lie in memory, and which tokens may attend to which.
+"""How the sequences of a batch are stored, and which tokens may attend to which.
 
 b batch, h heads, q queries, k keys; n tokens of a flat row, t length of one sequence.
 """
@@ -18,10 +18,10 @@ from cloze.errors import InputError
 
 @dataclass(frozen=True)
 class Packed:
-    """Sequences one after another in a flat row without padding; the host knows their lengths.
+    """Sequences concatenated into a flat row without padding; the host knows their lengths.
 
-    Each token attends to its own sequence only. Neighbours of equal length form a run, and a run is
-    a rectangle: attention needs no mask and no padding there. Sort sequences by length to make the
+    Each token attends to its own sequence only. Adjacent sequences of equal length form a run,
+    which attention computes as one batch without mask or padding. Sort sequences by length to make
     runs long.
     """
 
@@ -66,10 +66,10 @@ class Packed:
 
 
 class Varlen(NamedTuple):
-    """Sequences one after another in a flat row; only the device knows their lengths.
+    """Sequences concatenated into a flat row; only the device knows their lengths.
 
-    Unlike `Packed` it has one shape whatever the lengths are, so that a compiled step or a CUDA
-    graph fits every batch: `cu_seqlens` may end with sequences of no tokens.
+    Unlike those of `Packed`, its shapes do not depend on the lengths, so that a compiled step or a
+    CUDA graph fits every batch: `cu_seqlens` may end with empty sequences.
     """
 
     cu_seqlens: Tensor  # b + 1, int32: cumulative lengths, from 0
@@ -95,7 +95,7 @@ def window_mask(length: int, reach: int, device: torch.device | None = None) -> 
 
 
 def expand_mask(attention_mask: Tensor) -> Tensor:
-    """A caller's mask (b k of real tokens, or b q k) as attention takes it: b 1 q k."""
+    """Expand a mask (b k of real tokens, or b q k) for attention: b 1 q k."""
     mask = attention_mask.bool()
     if mask.dim() == 2:  # noqa: PLR2004
         return mask[:, None, None, :]  # b k -> b 1 1 k
@@ -110,24 +110,21 @@ def expand_mask(attention_mask: Tensor) -> Tensor:
 def apply_sliding_window(
     mask: Tensor | None, reach: int, length: int, device: torch.device
 ) -> Tensor | None:
-    """`mask`, and besides no token attends further than `reach` positions to either side.
-
-    Beltagy et al. 2020, §3.1.
-    """
+    """Restrict `mask` to keys at most `reach` positions away.  Beltagy et al. 2020, §3.1."""
     if length <= reach + 1:
         return mask
     return _combine(mask, window_mask(length, reach, device))
 
 
 def apply_causal_mask(mask: Tensor | None, length: int, device: torch.device) -> Tensor:
-    """`mask`, and besides no token attends to a later one."""
+    """Restrict `mask` so that no token attends to a later one."""
     return _combine(mask, causal_mask(length, device))
 
 
 def _combine(mask: Tensor | None, visible: Tensor) -> Tensor:
-    """What both a mask (b 1 q k) and `visible` (q k) allow."""
+    """The intersection of a mask (b 1 q k) and `visible` (q k)."""
     if mask is None:
         return visible
-    if mask.shape[-2] == 1:  # b 1 1 k: let padding attend anywhere; a row of nothing would be NaN
+    if mask.shape[-2] == 1:  # b 1 1 k: padding may attend anywhere, as softmax over nothing is NaN
         visible = visible | ~mask.mT  # b 1 q k
     return mask & visible

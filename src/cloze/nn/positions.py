@@ -39,7 +39,7 @@ def compute_sinusoids(length: int, hidden_size: int, layout: str = "interleaved"
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoids for any position: the table is not a weight, and grows with the longest text."""
+    """Sinusoids of any position; the table is not a weight, and grows with the longest sequence."""
 
     max_positions: int | None = None
 
@@ -81,13 +81,13 @@ class LearnedPositions(nn.Module):
 
 
 class RotaryTable(NamedTuple):
-    """The angles of a row of positions, as cosines and sines in float32."""
+    """The rotary angles of positions, as cosines and sines in float32."""
 
     cos: Tensor  # t d/2
     sin: Tensor  # t d/2
 
     def select(self, position_ids: Tensor) -> "RotaryTable":
-        """The angles of other positions, each within this row."""
+        """The angles of these positions, which must be in the table."""
         return RotaryTable(self.cos[position_ids], self.sin[position_ids])
 
 
@@ -96,8 +96,8 @@ def compute_rotary_table(
 ) -> RotaryTable:
     """The angles m·theta^(−2i/d) of positions m = 0 … length−1.  Su et al. 2021, §3.2.2.
 
-    Tables are not stored in the model: computing one costs a few thousandths of a layer, and it is
-    then right on every device and in every precision.
+    Tables are not stored in the model: computing one takes little time, and it is exact on every
+    device and in every precision.
     """
     pair = torch.arange(0, head_size, 2, dtype=torch.float32, device=device)
     frequency = theta ** (-pair / head_size)  # d/2

@@ -1,4 +1,4 @@
-"""Recurrent nets: over whole sequences, and step by step.
+"""Recurrent networks: over whole sequences, and step by step.
 
 b batch, s source tokens, t tokens, l layers, d width.
 """
@@ -27,12 +27,12 @@ GATES = {"rnn": 1, "lstm": 4, "gru": 3}  # matrices that torch stacks in one wei
 
 
 class RecurrentEncoder(nn.Module):
-    """Recurrent layers over padded sequences; each direction has half of the width.
+    """Recurrent layers over padded sequences; each direction has half of the hidden size.
 
     The backward direction reads each sequence reversed within its own length, so neither direction
-    meets padding before a real token. torch's packed sequences would do the same, but need the
-    lengths on the host, for which a GPU would wait. Each direction of each layer is a net of its
-    own, as in `StackedRNN`.
+    reads padding before a real token. torch's packed sequences do the same, but need the lengths on
+    the host, which would have to wait for the GPU. Each direction of each layer is a separate
+    module, as in `StackedRNN`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RecurrentEncoder(nn.Module):
 
 
 class StackedCells(nn.Module):
-    """Recurrent cells on top of each other that take one step at a time."""
+    """A stack of recurrent cells that computes one step at a time."""
 
     def __init__(
         self, cell: str, input_size: int, hidden_size: int, *, num_layers: int, dropout: float
@@ -130,8 +130,8 @@ class StackedRNN(nn.Module):
 
     Dropout is applied before each layer and after the last, never between two steps of a layer:
     drawn for every element (Zaremba et al. 2014), or once for all steps of a row (`variational`,
-    Gal and Ghahramani 2016, without their masks within the recurrence). Each layer is a net of its
-    own because cuDNN's dropout between layers cannot be seeded.
+    Gal and Ghahramani 2016, without their masks within the recurrence). Each layer is a separate
+    module because cuDNN's dropout between layers cannot be seeded.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ def test_a_folder_keeps_it(tmp_path):
     texts = ["the cat sat", "a b c d e"]
     assert (cloze.embed(opened, texts) == cloze.embed(model, texts)).all()
     told = cloze.info(tmp_path / "m")
-    assert told.config["sees"] == "left to right"
+    assert told.config["attention"] == "causal"
     assert "fill" not in told.capabilities
     assert {"suggest", "generate"} <= told.capabilities.keys()
 
@@ -120,7 +120,7 @@ def test_others_are_as_they_were(said, tmp_path):
     (folder / "config.json").write_text(json.dumps(values | {"is_decoder": said}))
     assert cloze.load(folder).config == config
     assert "fill" in cloze.info(folder).capabilities
-    assert "sees" not in cloze.info(folder).config
+    assert "attention" not in cloze.info(folder).config
 
 
 def test_what_goes_on_from_it_is_causal_too():

@@ -134,7 +134,7 @@ def recorded(monkeypatch):
     made = Recorded()
     monkeypatch.setattr(kernels, "is_supported", lambda *_: True)
     monkeypatch.setattr(kernels, "can_attend", lambda *_: True)
-    monkeypatch.setattr(kernels, "fits", lambda *_: True)
+    monkeypatch.setattr(kernels, "can_fit", lambda *_: True)
     monkeypatch.setattr("cloze.nn.fuse.ops.cloze", made, raising=False)
     return made
 

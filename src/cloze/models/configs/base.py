@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Self
 from cloze.config import Choices, Config, Help, Range, in_range, one_of
 from cloze.errors import ConfigError
 
-# The keys of `cloze.nn.layers.ACTIVATIONS`, known without importing torch.
+# The keys of `cloze.nn.layers.ACTIVATIONS`, listed here to avoid importing torch.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
-# Far above any published model: a folder that exceeds them is broken or hostile and is rejected
-# before any memory is allocated.
+# Far above any published model: a folder that exceeds these limits is damaged or malicious, and is
+# rejected before memory is allocated.
 MAX_LAYERS = 512
 HiddenSize = Annotated[int, Range(1, 1 << 15)]
 NumLayers = Annotated[int, Range(1, MAX_LAYERS), Help("Number of layers")]

@@ -9,7 +9,7 @@ from cloze.models.configs.base import Probability
 from cloze.models.configs.encoder import EncoderConfig
 
 
-def _size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
+def _make_size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
     return {
         "num_layers": num_layers,
         "hidden_size": hidden_size,
@@ -25,12 +25,12 @@ class BertConfig(EncoderConfig):
     family: ClassVar[str] = "bert"
     # base and large of the paper, the smaller ones of Turc et al. 2019
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "tiny": _size(2, 128, 2),
-        "mini": _size(4, 256, 4),
-        "small": _size(4, 512, 8),
-        "medium": _size(8, 512, 8),
-        "base": _size(12, 768, 12),
-        "large": _size(24, 1024, 16),
+        "tiny": _make_size(2, 128, 2),
+        "mini": _make_size(4, 256, 4),
+        "small": _make_size(4, 512, 8),
+        "medium": _make_size(8, 512, 8),
+        "base": _make_size(12, 768, 12),
+        "large": _make_size(24, 1024, 16),
     }
 
     type_vocab_size: Annotated[int, Range(1, 1 << 16), Help("Number of segment ids")] = 2

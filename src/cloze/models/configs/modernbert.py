@@ -18,7 +18,7 @@ from cloze.models.configs.encoder import EncoderConfig
 SHORT_TEXT_THETA = 10_000.0  # the rotary base of Su et al. 2021
 
 
-def _size(
+def _make_size(
     num_layers: int, hidden_size: int, num_heads: int, intermediate_size: int
 ) -> dict[str, int]:
     return {
@@ -38,15 +38,15 @@ class ModernBertConfig(EncoderConfig):
     """The hyperparameters of a ModernBERT; the defaults are those of ModernBERT-base."""
 
     family: ClassVar[str] = "modernbert"
-    # base and large of the paper, small ones as BERT has them, and `cloze`, our own small model
+    # base and large of the paper, small ones like those of BERT, and `cloze`, our own model
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "tiny": _size(2, 128, 2, 352) | _SHORT,
-        "mini": _size(4, 256, 4, 704) | _SHORT,
-        "small": _size(4, 512, 8, 1376) | _SHORT,
-        "medium": _size(8, 512, 8, 1376) | _SHORT,
-        "cloze": _size(12, 320, 5, 864) | _SHORT,
-        "base": _size(22, 768, 12, 1152),
-        "large": _size(28, 1024, 16, 2624),
+        "tiny": _make_size(2, 128, 2, 352) | _SHORT,
+        "mini": _make_size(4, 256, 4, 704) | _SHORT,
+        "small": _make_size(4, 512, 8, 1376) | _SHORT,
+        "medium": _make_size(8, 512, 8, 1376) | _SHORT,
+        "cloze": _make_size(12, 320, 5, 864) | _SHORT,
+        "base": _make_size(22, 768, 12, 1152),
+        "large": _make_size(28, 1024, 16, 2624),
     }
 
     num_layers: NumLayers = 22
@@ -95,9 +95,9 @@ class ModernBertConfig(EncoderConfig):
         super().__post_init__()
         if self.hidden_size // self.num_heads % 2:
             raise ConfigError(
-                f"the head size {self.hidden_size // self.num_heads} is odd, and rotary positions "
+                f"the head size {self.hidden_size // self.num_heads} is odd, but rotary positions "
                 "rotate pairs",
-                fix="use a hidden_size that gives each head an even number",
+                fix="use a hidden_size whose quotient by num_heads is even",
             )
 
     @staticmethod

@@ -14,7 +14,7 @@ MAX_ORDER = 5
 
 @dataclass(frozen=True, kw_only=True)
 class NGramConfig(ModelConfig):
-    """The order of a model, and how its counts were discounted."""
+    """The order of an n-gram model, and the discounts of its counts."""
 
     family: ClassVar[str] = "ngram"
     FROM_DATA: ClassVar[tuple[str, ...]] = (
@@ -37,13 +37,13 @@ class NGramConfig(ModelConfig):
     def _check_counts(self) -> None:
         if len(self.counts) != self.order or self.counts[0] != self.vocab_size:
             raise ConfigError(
-                f"counts has {len(self.counts)} numbers, the first {self.counts[0]}",
-                fix=f"there is one for each of the {self.order} orders, the first is vocab_size",
+                f"counts has {len(self.counts)} numbers, and the first is {self.counts[0]}",
+                fix=f"use {self.order} numbers, one per order; the first is vocab_size",
             )
         for count in self.counts:
             in_range("counts", count, 0, 1 << 62)
 
     @property
     def bits(self) -> int:
-        """How many bits a word takes in a key."""
+        """The number of bits of a word in a key."""
         return (self.vocab_size - 1).bit_length()

@@ -19,8 +19,8 @@ PRESETS = {
 class RobertaConfig(EncoderConfig):
     """The hyperparameters of a RoBERTa; the defaults are those of RoBERTa-base.
 
-    `max_positions` is the number of tokens that a sequence may have. The position matrix has
-    `pad_id + 1` rows more, because positions are counted from `pad_id + 1`.
+    `max_positions` is the maximum length of a sequence. The position matrix has `pad_id + 1` more
+    rows, because positions are counted from `pad_id + 1`.
     """
 
     family: ClassVar[str] = "roberta"
@@ -42,7 +42,7 @@ class RobertaConfig(EncoderConfig):
 
     @property
     def position_offset(self) -> int:
-        """The row of the position matrix that the first token has."""
+        """The row of the position matrix for the first token."""
         assert self.pad_id is not None
         return self.pad_id + 1
 

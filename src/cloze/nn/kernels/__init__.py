@@ -1,8 +1,8 @@
-"""Kernels for NVIDIA GPUs, where torch's own operators leave half of the time unused.
+"""Fused kernels for NVIDIA GPUs, which take about half of the time of torch's operators.
 
-Each is an operator of torch (`torch.ops.cloze.…`) with its gradient, so that it runs eagerly,
-compiled and in CUDA graphs. `cloze.nn.fuse` calls them, beside the plain computation of the same.
-They are written in Triton, which comes with torch for CUDA and only with it.
+Each is a torch operator (`torch.ops.cloze.…`) with its gradient, so that it runs eagerly, compiled
+and in CUDA graphs. `cloze.nn.fuse` calls them, or computes the same without them. They are written
+in Triton, which is installed with torch for CUDA only.
 """
 
 from importlib.util import find_spec
@@ -12,8 +12,8 @@ from torch import Tensor
 
 AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
 HALF = (torch.bfloat16, torch.float16)
-HEAD_SIZES = 32, 64, 128  # that `attention` can hold
-# longest sequence: beyond it, where ours was not timed, torch's flash attention takes over
+HEAD_SIZES = 32, 64, 128  # that `attention` supports
+# longer sequences, for which our kernel was not timed, use torch's flash attention
 MAX_SEQLEN = 512
 
 if AVAILABLE:
@@ -30,11 +30,11 @@ def is_supported(*tensors: Tensor) -> bool:
     return AVAILABLE and all(one.is_cuda and one.dtype in HALF for one in tensors)
 
 
-def fits(head_size: int, max_seqlen: int) -> bool:
+def can_fit(head_size: int, max_seqlen: int) -> bool:
     """Whether `attention` can compute with heads and sequences of these sizes."""
     return AVAILABLE and max_seqlen <= MAX_SEQLEN and head_size in HEAD_SIZES
 
 
 def can_attend(qkv: Tensor, max_seqlen: int) -> bool:
     """Whether `attention` can compute with n 3h d and sequences of up to this length."""
-    return fits(qkv.shape[-1], max_seqlen) and is_supported(qkv)
+    return can_fit(qkv.shape[-1], max_seqlen) and is_supported(qkv)

@@ -1,7 +1,7 @@
-"""LayerNorm(x + dropout(y)) in one kernel each, forward and backward.  n rows, d width.
+"""LayerNorm(x + dropout(y)): one kernel forward, one backward.  n rows, d width.
 
 The dropout mask is drawn again in the backward pass, so only the sum is saved. If y is the output
-of a linear layer, the gradient of its bias, the column sums of y's, is computed on the way.
+of a linear layer, the gradient of its bias (the column sums of y's gradient) is computed as well.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +15,14 @@ from cloze.nn.kernels.dropout import dropout_factors, row_bits
 
 
 class ForwardTile(NamedTuple):
-    """What a program of the forward pass computes."""
+    """The part of the input that a program of the forward pass computes."""
 
     elements: int  # of whole rows
     warps: int
 
 
 class BackwardGrid(NamedTuple):
-    """How the backward pass is divided; `python bench/tiles.py` times others."""
+    """The division of the backward pass; `python bench/tiles.py` times alternatives."""
 
     programs: int  # that divide the rows, each with its partial sums of the weights' gradients
     warps: int
@@ -183,7 +183,7 @@ def _add_norm_backward(
     scale: Tensor,
     p: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Of x, of what is added (empty where it is the same), of weight, bias and added_bias."""
+    """Gradients of x, added (empty if the same), weight, bias and added_bias."""
     grad_out = grad_out.contiguous()
     width = total.shape[-1]
     size, count = _divide_row(width)

@@ -1,7 +1,7 @@
 """Attention within the sequences of a flat row, forward and backward.
 
-Flash attention (Dao 2023) for `Varlen` rows: queries, keys and values are read where the projection
-wrote them, rotated by their positions on the chip, and their gradients are written into one tensor.
+Flash attention (Dao 2023) for `Varlen` rows: queries, keys and values are read from the output of
+the projection and rotated on the chip, and their gradients are written into one tensor.
 Dropout is drawn again in the backward pass, so only the output and the log-sum-exp of each row are
 saved. If the queries of a sequence fit one tile, its backward pass is one kernel; else one kernel
 loops over keys for each tile of queries, and one over queries for each tile of keys. n tokens,
@@ -21,7 +21,7 @@ from cloze.nn.kernels.rotary import load_rotated, store_rotated
 from cloze.nn.kernels.tiles import AttentionTiles, Tiles, choose_tiles
 
 SHORT = 128  # tokens of a sequence
-MAX_LIMITED = 64  # head size; with larger heads a thread needs all the registers it can have
+MAX_LIMITED = 64  # head size; with larger heads the registers per thread are not limited
 
 
 @triton.jit
@@ -37,7 +37,7 @@ def _locate_tile(cu_seqlens, max_seqlen, TILE: tl.constexpr, HEADS: tl.constexpr
 
 @triton.jit
 def _is_real(positions, size, LAST: tl.constexpr):
-    """Which positions are within the sequence; all, unless it ends in this tile."""
+    """Which positions are in the sequence; all, unless it ends in this tile."""
     return positions < size if LAST else tl.full(positions.shape, True, tl.int1)
 
 
@@ -58,7 +58,7 @@ def _key_range(
     first, size, reach,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WINDOWED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """The keys that a tile of queries needs: from, up to where tiles need no mask, and to."""
+    """The keys of a tile of queries: start, end of the tiles that need no mask, end."""
     low, unmasked, high = first * 0, size // KEYS * KEYS, size
     if WINDOWED:
         low = tl.maximum(first - reach, 0) // KEYS * KEYS
@@ -75,7 +75,7 @@ def _query_range(
     first, size, reach,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, WINDOWED: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """The queries that may attend to a tile of keys: from and to."""
+    """The queries that may attend to a tile of keys: start and end."""
     low, high = first * 0, size
     if WINDOWED:
         low = tl.maximum(first - reach, 0) // QUERIES * QUERIES
@@ -138,7 +138,7 @@ def _attention_forward(
 
 @triton.jit
 def _row_delta(dy, y, P: tl.constexpr):
-    """dy·y of each row. The backward pass leaves the factor 1/(1 − P) to the very end."""
+    """dy·y of each row. The factor 1/(1 − P) is applied at the end of the backward pass."""
     return tl.sum(dy.to(tl.float32) * y.to(tl.float32), 1) * (1.0 - P)
 
 
@@ -165,10 +165,10 @@ def _store_key_gradients(
     to, dk, dv, cos, sin, keys, there, scale,
     HEADS: tl.constexpr, HALF: tl.constexpr, ROTARY: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradients of keys and values; they come with keys as columns.
+    """Store the gradients of keys and values, which are computed with keys as columns.
 
-    So what was computed is the right operand of their products, which lies in shared memory: a left
-    one would fill registers.
+    This makes the recomputed weights the right operands of the products, which are in shared
+    memory; left operands would be in registers.
     """
     columns = tl.arange(0, 2 * HALF)[None, :]
     dv = tl.trans((dv * (1.0 / (1.0 - P))).to(to.dtype.element_ty))

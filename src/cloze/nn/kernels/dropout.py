@@ -1,4 +1,4 @@
-"""Dropout by random bits that follow from seed, row and column, so that no mask is stored."""
+"""Dropout with random bits computed from seed, row and column, so that no mask is stored."""
 
 import triton
 import triton.language as tl
@@ -22,7 +22,7 @@ def row_bits(seed, rows):
 
 @triton.jit
 def keep_mask(bits, first, COUNT: tl.constexpr, P: tl.constexpr, STRIDE: tl.constexpr):
-    """Which elements of rows (given by their bits) and of COUNT columns are not dropped.
+    """The elements of rows (given by their bits) and COUNT columns that are not dropped.
 
     `first` is a multiple of 16. Four columns share one draw, 16 bits each: drawing is most of what
     dropout costs. They are two pairs, STRIDE columns apart, as a thread holds them: 2, or 8 in the

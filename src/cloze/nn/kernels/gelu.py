@@ -1,8 +1,8 @@
-"""GELU, or the gated unit gelu(value)·gate, in one kernel each, forward and backward.
+"""GELU, or the gated unit gelu(value)·gate: one kernel forward, one backward.
 
-torch computes erf with branches that cost more than the memory traffic, and the gradient of a gated
-unit twice. The bias of the linear layer before may be added here for free: its gradient, the column
-sums, is computed on the way. n rows, f inner width.
+torch computes erf with branches that take longer than the memory access, and part of a gated unit's
+gradient twice. The bias of the linear layer before can be added here at no cost; its gradient (the
+column sums) is computed as well. n rows, f inner width.
 """
 
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Tile(NamedTuple):
-    """What a program computes; `python bench/tiles.py` times others."""
+    """The part of the input that a program computes; `python bench/tiles.py` times alternatives."""
 
     columns: int  # at a time
     rows: int  # one after another
@@ -143,7 +143,7 @@ def gelu(inner: Tensor, bias: Tensor | None, gated: bool) -> Tensor:
 def _gelu_backward(
     inner: Tensor, bias: Tensor | None, grad_out: Tensor, gated: bool
 ) -> tuple[Tensor, Tensor]:
-    """Of inner, and of the bias (empty where there is none)."""
+    """Gradients of inner and of the bias (empty if there is none)."""
     inner, grad_out = inner.contiguous(), grad_out.contiguous()
     grad = torch.empty_like(inner)
     if bias is None:

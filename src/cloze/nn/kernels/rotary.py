@@ -1,4 +1,4 @@
-"""A tile of one head: loaded and rotated by its positions; its gradient rotated back and stored."""
+"""Load and rotate a tile of one head by its positions; rotate back and store its gradient."""
 
 import triton
 import triton.language as tl
@@ -19,7 +19,7 @@ def _load_angles(cos, sin, positions, real, HALF: tl.constexpr):
 
 @triton.jit
 def load_rotated(at, cos, sin, positions, real, HALF: tl.constexpr, ROTARY: tl.constexpr):
-    """Queries or keys, a row for each position; zeros where none is real."""
+    """Load queries or keys, one row per position, rotated; zeros where `real` is False."""
     if ROTARY:  # loaded in halves, a rotation needs no exchange between threads
         half = tl.arange(0, HALF)[None, :]
         first, second = tl.load(at + half, real, 0.0), tl.load(at + half + HALF, real, 0.0)

@@ -1,13 +1,13 @@
 """Tile sizes of the attention kernels, and the shared memory that they need.
 
-Needs no Triton, so that the choice can be tested on any machine. d head size.
+This file needs no Triton, so that the choice can be tested on any machine. d head size.
 """
 
 from typing import NamedTuple
 
 
 class Tiles(NamedTuple):
-    """How a kernel is tiled and launched."""
+    """Tile sizes and launch options of a kernel."""
 
     queries: int
     keys: int
@@ -17,10 +17,10 @@ class Tiles(NamedTuple):
 
 
 class AttentionTiles(NamedTuple):
-    """The tiles of all kernels; `python bench/tiles.py` times others."""
+    """The tiles of all kernels; `python bench/tiles.py` times alternatives."""
 
     short_forward: Tiles
-    short_backward: Tiles  # sequences of no more queries are computed in one kernel
+    short_backward: Tiles  # sequences with at most this many queries are computed in one kernel
     long_forward: Tiles
     long_queries: Tiles  # gradients of queries
     long_keys: Tiles  # gradients of keys and values
@@ -41,14 +41,14 @@ ROTARY = AttentionTiles(
     long_queries=Tiles(128, 64, 8, 3, 128),
     long_keys=Tiles(128, 128, 8, 2),
 )
-SMALL = AttentionTiles(  # for less memory; by what the compiler needs, not timed
+SMALL = AttentionTiles(  # for less shared memory; chosen to fit, not timed
     short_forward=Tiles(64, 64, 4, 1),
     short_backward=Tiles(64, 32, 4, 1),
     long_forward=Tiles(64, 64, 4, 1),
     long_queries=Tiles(64, 32, 4, 1),
     long_keys=Tiles(32, 64, 4, 1),
 )
-MIN_SHARED = 200 * 1024  # bytes of a processor; with less, all tiles are small
+MIN_SHARED = 200 * 1024  # bytes per multiprocessor; with less, all tiles are small
 TIMED_HEAD_SIZE = 64
 _FLOAT32 = 4  # bytes
 
@@ -75,8 +75,8 @@ def estimate_shared_bytes(
 ) -> int:
     """An upper bound of the shared memory that a kernel needs, in bytes.
 
-    Operands of products stay there; tiles that are streamed are there once for each stage, and
-    float32 angles with all but one of them. Measured with Triton 3.6 on an H200.
+    It holds the operands of products, streamed tiles once for each stage, and float32 angles with
+    all but one of them. Measured with Triton 3.6 on an H200.
     """
     q, k = (size * head_size * element_size for size in (tiles.queries, tiles.keys))
     scores = tiles.queries * tiles.keys
