@@ -46,7 +46,7 @@ def plot_confusion_matrix(
         values=counts.tolist(),
         rows=names,
         columns=names,
-        row_title="actual",
+        row_title="gold",
         column_title="predicted",
         shades=(counts / rows).tolist(),
         shade_title="of its row",

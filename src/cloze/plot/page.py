@@ -99,7 +99,8 @@ class Table:
                 for name, css in names
             )
             parts.append(Element("thead", Element("tr", *heads)))
-        rows = (Element("tr", *map(_render_cell, row, classes)) for row in self.rows)
+        texts = zip(*map(_format_column, zip(*self.rows, strict=True)), strict=True)
+        rows = (Element("tr", *map(_render_cell, row, classes)) for row in texts)
         table = Element("table", *parts, Element("tbody", *rows))
         return Element("div", table, class_="card")
 
@@ -296,8 +297,20 @@ def _render_fact(fact: Fact) -> Element:
     return Element("div", Element("dt", fact.label), value, *detail, class_="fact")
 
 
-def _render_cell(cell: Cell, css: str) -> Element:
-    return Element("td", _format_cell(cell), class_=css, dir="auto")
+def _render_cell(text: str, css: str) -> Element:
+    return Element("td", text, class_=css, dir="auto")
+
+
+def _format_column(column: Sequence[Cell]) -> list[str]:
+    """The texts of a column; numbers have the same number of decimals."""
+    texts = [_format_cell(cell) for cell in column]
+    if not all(map(_is_number, column)) or any("e" in text for text in texts):
+        return texts
+    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
+    return [
+        f"{cell:.{decimals}f}" if isinstance(cell, float) and math.isfinite(cell) else text
+        for cell, text in zip(column, texts, strict=True)
+    ]
 
 
 def _format_cell(cell: Cell) -> str:

@@ -205,7 +205,7 @@ def _make_facts(last: Row) -> Iterator[Fact]:
         unigram = read_number(last, "unigram_baseline")
         if unigram and key in _CHART_OF and "unigram_baseline" in _CHART_OF[key].baselines:
             ratio = value / unigram
-            yield Fact(label="times the baseline", text=f"{ratio:.1f}×", value=ratio)
+            yield Fact(label="ratio to the baseline", text=f"{ratio:.1f}×", value=ratio)
 
 
 def _describe_baselines(last: Row, key: str) -> Iterator[str]:
@@ -236,17 +236,24 @@ def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
         if has_mlm_loss and chart.metrics == ("loss",):
             continue
         marked = best is not None and _has_any(best, chart.metrics)
+        lines = _draw_lines(rows, chart)
+        several = len(chart.metrics) > 1
         yield LineChart(
-            title=chart.title,
+            # a single line has no legend: the title names its metric
+            title=_capitalize(lines[0].name) if several and len(lines) == 1 else chart.title,
             x_label="step",
             y_label=chart.unit,
             percent=all(METRICS[key].format is format_percent for key in chart.metrics),
             include=chart.include,
-            series=_add_baselines(_draw_lines(rows, chart), rows, chart.baselines),
+            series=_add_baselines(lines, rows, chart.baselines),
             note=chart.note,
             wide=chart.wide,
             marker=(best["step"], "best") if best is not None and marked else None,
         )
+
+
+def _capitalize(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _has_any(row: Row, keys: Iterable[str]) -> bool:

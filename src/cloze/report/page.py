@@ -52,6 +52,17 @@ from cloze.train.run_files import (
 
 MASKS = ("[MASK]", "<mask>")
 _LONG = 10_000_000  # larger numbers are abbreviated
+# labels of counts in corpus.json and data.json, if they are not clear from the key
+_LABELS = {
+    "held_out": "held-out documents",
+    "unknown": "unknown tokens",
+    "unknown_rate": "unknown token rate",
+    "bytes": "size on disk",
+    "skipped": "skipped rows",
+    "training": "training examples",
+    "dev": "dev examples",
+    "truncated": "truncated examples",
+}
 
 
 def build_report(run: str | os.PathLike[str], *, title: str | None = None) -> Page:
@@ -175,15 +186,14 @@ def _data_section(description: Mapping[str, Any]) -> Section:
 
 
 def _make_fact(key: str, value: int | float) -> Fact:
-    label = key.replace("_", " ")
+    label = _LABELS.get(key, key.replace("_", " "))
     if key.endswith(("rate", "fraction")):
         return Fact(label=label, text=format_percent(value, 2), value=value)
     if key == "bytes":
-        return Fact(
-            label="size on disk", text=format_bytes(value), value=value, detail=f"{value:,} bytes"
-        )
+        return Fact(label=label, text=format_bytes(value), value=value, detail=f"{value:,} bytes")
     if value < _LONG:
-        return Fact(label=label, text=f"{value:,}", value=value)
+        unit = "tokens" if key.startswith("longest") else ""
+        return Fact(label=label, text=f"{value:,}", value=value, detail=unit)
     return Fact(label=label, text=format_number(value), value=value, detail=f"{value:,}")
 
 
@@ -193,7 +203,7 @@ def _configuration_section(settings: Mapping[str, Any]) -> Section:
     loose = {name: value for name, value in settings.items() if name not in groups}
     tables = [
         Table(title=name, rows=list(_flatten(group)))
-        for name, group in [("run", loose), *groups.items()]
+        for name, group in [("recipe", loose), *groups.items()]
         if group
     ]
     return Section(title="Configuration", parts=[Grid(parts=tables, packed=True)])

@@ -137,7 +137,10 @@ class Comparison:
         """The table as a page."""
         scores = self.entries[0].intervals
         table = Table(
-            columns=[metric_label(name) if name in scores else name for name in self.columns],
+            columns=[
+                metric_label(name) if name in scores else {"seconds": "time (s)"}.get(name, name)
+                for name in self.columns
+            ],
             rows=[[name, *map(_stack_interval, cells)] for name, *cells in self.rows()],
         )
         return _make_page(title, self.note, table)

@@ -13,7 +13,7 @@ def test_a_confusion_matrix_shows_counts_and_shades_rows():
     said = ["cat"] * 90 + ["eel", "cat"]
     made = plot_confusion_matrix(gold, said)
     assert made.data["values"] == [[90, 0], [1, 1]]
-    assert (made.data["rows"], made.data["row_title"]) == (["cat", "eel"], "actual")
+    assert (made.data["rows"], made.data["row_title"]) == (["cat", "eel"], "gold")
     assert re.findall(r'fill-opacity="([\d.]+)"', str(made.svg())) == [
         "1.000",
         "0.000",
@@ -21,7 +21,7 @@ def test_a_confusion_matrix_shows_counts_and_shades_rows():
         "0.500",
     ]
     assert "92 examples, 91 of them correct" in str(made.element())
-    assert "actual: eel, predicted: cat – 1 (50.0\xa0% of its row)" in str(made.svg())
+    assert "gold: eel, predicted: cat – 1 (50.0\xa0% of its row)" in str(made.svg())
 
 
 def test_labels_keep_their_order_and_may_not_occur():

@@ -201,3 +201,10 @@ def test_a_small_chart_alone_is_not_blown_up_and_what_is_wide_scrolls():
     style = load_asset("page.css")
     assert "figure:not(.wide) { max-width: 38.4rem; }" in style
     assert re.search(r"\.card, figure {\s+overflow-x: auto;", style)
+
+
+def test_numbers_of_a_column_have_the_same_number_of_decimals() -> None:
+    table = str(Table(rows=[["a", 0.5, 3], ["b", 0.8261, None]], columns=["x", "y", "z"]).element())
+    assert ">0.5000<" in table
+    assert ">0.8261<" in table
+    assert ">3<" in table

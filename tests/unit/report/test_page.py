@@ -165,7 +165,7 @@ def test_the_result_is_the_last_evaluation(tmp_path: Path) -> None:
     found = {fact["label"]: fact for fact in facts["facts"]}
     assert found["MLM accuracy"]["value"] == 0.45
     assert found["MLM accuracy"]["detail"] == "unigram baseline 5.0\xa0%"
-    assert found["times the baseline"]["text"] == "9.0×"
+    assert found["ratio to the baseline"]["text"] == "9.0×"
     assert found["perplexity"]["value"] == 12.18
     assert found["NSP accuracy"]["detail"] == "majority baseline 55.0\xa0%"
 
@@ -189,8 +189,8 @@ def test_the_result_is_that_of_the_model_that_was_kept(tmp_path: Path) -> None:
     assert "the best model (step 20)" in build_report(run).html()
     (grid,) = part(run, "Training")
     assert [(one["title"], one["mark"]) for one in grid["parts"]] == [
-        ("Scores", [20, "best"]),
-        ("Correlations", [20, "best"]),
+        ("Accuracy", [20, "best"]),
+        ("Matthews correlation", [20, "best"]),
     ]
 
 
@@ -245,16 +245,16 @@ def test_the_data(tmp_path: Path, nested: bool) -> None:
     assert found == {
         "documents": ("52,341", 52_341),
         "tokens": ("30.5M", 30_451_229),
-        "unknown": ("3,045", 3_045),
+        "unknown tokens": ("3,045", 3_045),
         "size on disk": ("67.1\xa0MB", 67_123_456),
-        "unknown rate": ("0.01\xa0%", 3_045 / 30_451_229),
+        "unknown token rate": ("0.01\xa0%", 3_045 / 30_451_229),
     }
 
 
 def test_the_configuration_is_complete(tmp_path: Path) -> None:
     (grid,) = part(folder(tmp_path, recipe=CONFIG), "Configuration")
     assert {table["title"]: table["rows"] for table in grid["parts"]} == {
-        "run": [["seed", 7]],
+        "recipe": [["seed", 7]],
         "model": [["kind", "bert"], ["hidden_size", 256], ["nested.eps", 1e-12]],
         "data": [["sources", '["a.txt", "b.txt"]'], ["empty", "{}"]],
     }
