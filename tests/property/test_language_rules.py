@@ -1,5 +1,7 @@
 """Laws of language models and of drawing from them."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
+from cloze.decode import sampling as sampling_module
 from cloze.decode.config import SamplingOptions
 from cloze.decode.language import language_model
-from cloze.decode.sampling import filter_probabilities
+from cloze.decode.sampling import draw_tokens, filter_probabilities
 from languages import VARIETIES, neural_model
 
 MODELS = {name: language_model(neural_model(name)) for name in VARIETIES}
@@ -71,3 +74,29 @@ def test_context_windows_contain_the_sentence_so_far(ids, order, batch):
             before = ids[:position]
             sentence = before[len(before) - before[::-1].index(2) :] if 2 in before else before
             assert context == ([1] * (order - 1) + sentence)[-(order - 1) :]
+
+
+@given(
+    logs=st.lists(
+        st.lists(st.sampled_from([-9.0, -5.0, -3.0, -2.5, -1.0, 0.0, -np.inf]), min_size=17),
+        min_size=3,
+        max_size=3,
+    ),
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    top_k=st.sampled_from([None, 1, 3, 7, 8, 30]),
+    top_p=st.sampled_from([0.2, 0.9, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_tokens_are_drawn_as_if_all_were_sorted(logs, temperature, top_k, top_p, seed):
+    """Also with many equal probabilities, of which the most probable 8 tokens are a part."""
+    size = min(map(len, logs))
+    log_probs = torch.tensor([row[:size] for row in logs])
+    log_probs[:, seed % size] = 0.0  # one is possible
+    log_probs = log_probs.log_softmax(-1)
+    draws = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
+    probs, ids = filter_probabilities(log_probs, sampling)
+    indices = (probs.cumsum(-1) <= draws[:, None]).sum(-1).minimum((probs > 0).sum(-1) - 1)
+    with patch.object(sampling_module, "_TOP_TOKENS", 8):
+        found = draw_tokens(log_probs, sampling, draws)
+    assert found.tolist() == ids.gather(-1, indices[:, None])[:, 0].tolist()

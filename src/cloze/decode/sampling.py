@@ -13,6 +13,9 @@ from cloze.decode.config import SamplingOptions
 from cloze.decode.core import Hypothesis, IncrementalDecoder, S
 from cloze.nn.utils import float64_device
 
+_TOP_TOKENS = 512  # among which most draws fall
+_ROUNDING = 1e-12  # of sums of probabilities in float64
+
 
 def filter_probabilities(log_probs: Tensor, sampling: SamplingOptions) -> tuple[Tensor, Tensor]:
     """Probabilities in descending order and their token ids, from log-probabilities: b v each.
@@ -27,14 +30,25 @@ def filter_probabilities(log_probs: Tensor, sampling: SamplingOptions) -> tuple[
         return greedy, ids
     # the maximum becomes 0, so that a low temperature does not overflow
     probs = ((values - values[:, :1]) / sampling.temperature).softmax(-1)
-    if sampling.top_k is not None:
-        probs[:, sampling.top_k :] = 0.0
-        probs = probs / probs.sum(-1, keepdim=True)
-    if sampling.top_p < 1:
-        before = probs.cumsum(-1) - probs  # the first token that reaches p is included
-        probs = probs.masked_fill(before >= sampling.top_p, 0.0)
-        probs = probs / probs.sum(-1, keepdim=True)
-    return probs, ids
+    return apply_top_p(apply_top_k(probs, sampling.top_k), sampling.top_p), ids
+
+
+def apply_top_k(probs: Tensor, top_k: int | None) -> Tensor:
+    """Keep the first k of probabilities in descending order.  Fan et al. 2018."""
+    if top_k is None:
+        return probs
+    probs = probs.clone()
+    probs[:, top_k:] = 0.0
+    return probs / probs.sum(-1, keepdim=True)
+
+
+def apply_top_p(probs: Tensor, top_p: float) -> Tensor:
+    """Keep the first of probabilities in descending order that sum to p.  Holtzman et al. 2020."""
+    if top_p == 1:
+        return probs
+    before = probs.cumsum(-1) - probs  # the first token that reaches p is included
+    probs = probs.masked_fill(before >= top_p, 0.0)
+    return probs / probs.sum(-1, keepdim=True)
 
 
 @torch.no_grad()
@@ -72,8 +86,8 @@ def sample(  # noqa: PLR0913 - the options are keyword-only arguments
     for step in range(max_length):
         log_probs, state = decoder.step(tokens.to(model_device), state)  # b v
         log_probs = log_probs.to(device)
-        probs, ids = filter_probabilities(log_probs.index_fill(-1, banned, -torch.inf), sampling)
-        tokens = draw_tokens(probs, ids, draws[rows, step])
+        allowed = log_probs.index_fill(-1, banned, -torch.inf)
+        tokens = draw_tokens(allowed, sampling, draws[rows, step])
         chosen = log_probs.gather(-1, tokens[:, None])[:, 0].double().tolist()
         for row, token, log_prob in zip(rows, tokens.tolist(), chosen, strict=True):
             generated[row].append(token)
@@ -90,8 +104,53 @@ def sample(  # noqa: PLR0913 - the options are keyword-only arguments
     ]
 
 
-def draw_tokens(probs: Tensor, ids: Tensor, draws: Tensor) -> Tensor:
-    """The token of each row (b) whose interval of the cumulative probabilities contains the draw.
+def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> Tensor:
+    """One token of each row: b v, b -> b.
+
+    It is the token in whose interval of the cumulative probabilities the draw is; the most probable
+    tokens come first, then those with the lower id. Most draws fall among the first few hundred
+    tokens, so a row is sorted completely only if its draw does not.
+    """
+    if sampling.temperature == 0 or sampling.top_k == 1:
+        return log_probs.argmax(-1)
+    if log_probs.shape[-1] <= 2 * _TOP_TOKENS or (sampling.top_k or 0) >= _TOP_TOKENS:
+        return _select(*filter_probabilities(log_probs, sampling), draws)
+    tokens, is_certain = _draw_from_top(log_probs, sampling, draws)
+    rest = (~is_certain).nonzero()[:, 0]
+    if len(rest):
+        tokens[rest] = _select(*filter_probabilities(log_probs[rest], sampling), draws[rest])
+    return tokens
+
+
+def _draw_from_top(
+    log_probs: Tensor, sampling: SamplingOptions, draws: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The token of each row (b) if it is among the most probable, and whether that is certain."""
+    ids = log_probs.topk(_TOP_TOKENS).indices.sort(-1).values  # equal values by id
+    ranked = log_probs.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+    values, ids = ranked.values.double(), ids.gather(-1, ranked.indices)
+    largest = values[:, :1]
+    total = ((log_probs.double() - largest) / sampling.temperature).exp().sum(-1, keepdim=True)
+    probs = ((values - largest) / sampling.temperature).exp() / total
+    probs = apply_top_k(probs, sampling.top_k)
+    # of the tokens that are as probable as the last one, some may be missing
+    mass = probs.masked_fill(values == values[:, -1:], 0.0).sum(-1)
+    is_certain = mass > (draws if sampling.top_p == 1 else sampling.top_p)
+    # the whole vocabulary is summed in another order, which may round differently
+    if sampling.top_p < 1:
+        is_certain &= ~_is_near(probs.cumsum(-1) - probs, sampling.top_p)
+        probs = apply_top_p(probs, sampling.top_p)
+    is_certain &= ~_is_near(probs.cumsum(-1), draws[:, None])
+    return _select(probs, ids, draws), is_certain
+
+
+def _is_near(values: Tensor, other: Tensor | float) -> Tensor:
+    """Whether any value of a row is within rounding of another number: b."""
+    return ((values - other).abs() < _ROUNDING).any(-1)
+
+
+def _select(probs: Tensor, ids: Tensor, draws: Tensor) -> Tensor:
+    """The first token of each row whose cumulative probability exceeds the draw: b.
 
     Because of rounding the sum may stay below 1, so only tokens with a probability above 0 count.
     """
