@@ -43,14 +43,16 @@ def finetune(
         typer.Option(
             "--train",
             metavar="PATH",
-            help="Training data, - for standard input; translate: SRC TGT.",
+            help="Training data: a file, folder or glob, which may be repeated, or - for standard "
+            "input; translate: the source file, then the target file.",
         ),
     ] = None,
     dev: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Data to evaluate on (default: a tenth of --train; translate: none).",
+            help="Dev data, which select the best model (default: a tenth of --train; translate: "
+            "none).",
         ),
     ] = None,
     recipe: Annotated[

@@ -191,9 +191,9 @@ def _describe_default(path: str, info: "FieldInfo", recipes: Mapping[str, str]) 
     from cloze.make.recipe.complete import read_values
 
     if not recipes:
-        return _format_default(info.default)
+        return _format_default(info.default, info)
     values = {
-        whose: _format_default(_look_up(read_values(name), path, info.default))
+        whose: _format_default(_look_up(read_values(name), path, info.default), info)
         for name, whose in recipes.items()
     }
     if len(set(values.values())) == 1 or not all(values.values()):
@@ -210,7 +210,9 @@ def _look_up(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa
     return found
 
 
-def _format_default(value: object) -> str:
+def _format_default(value: object, info: "FieldInfo") -> str:
+    if isinstance(value, bool) and info.flag is not None and "/" in info.flag.name:
+        return info.flag.name.split("/")[0 if value else 1]
     if value is None or value is MISSING or isinstance(value, bool | tuple | list):
         return ""
     return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)

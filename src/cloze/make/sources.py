@@ -55,7 +55,7 @@ def resolve_model_name(model: PathLike) -> str:
 
 
 def check_can_reread(sources: Sequence[Any]) -> None:
-    """Refuse to resume with text that came from a pipe or from Python objects."""
+    """Raise an error if a resumed run would need text from a pipe or from Python objects."""
     if any((isinstance(one, str) and one == UNNAMED) or is_stream(one) for one in sources):
         raise InputError(
             "this run was started with text from a pipe or from Python, which cannot be read again",
@@ -64,7 +64,7 @@ def check_can_reread(sources: Sequence[Any]) -> None:
 
 
 def check_standard_input(names: Sequence[str], *, resuming: bool = False) -> None:
-    """Refuse "-" twice, and "-" in a resumed run into which nothing is piped.
+    """Raise an error for "-" twice, and for "-" in a resumed run into which nothing is piped.
 
     Whether the data are the same as before is checked when they are read.
     """

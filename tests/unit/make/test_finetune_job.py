@@ -299,7 +299,7 @@ def test_other_measures_may_choose(base, tmp_path):
     assert ended.score == pytest.approx(
         (ended.scores["f1"] + ended.scores["matthews_correlation"]) / 2
     )
-    with raises(ConfigError, "run.measures", "f2", fix="accuracy"):
+    with raises(ConfigError, "run.selection_metrics", "f2", fix="accuracy"):
         tune(base, tmp_path / "n", "run.epochs=1.0", 'run.selection_metrics=["f2"]')
 
 

@@ -147,7 +147,7 @@ def _describe(
         name=None,
         settings={},
         task=recipe.task,
-        metric=data.measure,
+        metric=data.selection_metric,
         labels=data.labels,
         trials=tuple(trials.values()) if num_trials > 1 else None,
         num_trials=num_trials,

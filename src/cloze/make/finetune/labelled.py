@@ -58,26 +58,28 @@ class Labelled:
     problem: str | None
     skipped: int = 0
     counts: Counter[str] = field(default_factory=Counter)  # of the training labels
-    measures: tuple[str, ...] = ()  # their mean selects the best model (default: the task's own)
+    selection_metrics: tuple[
+        str, ...
+    ] = ()  # their mean selects the best model (default: the task's own)
 
     @property
-    def measure(self) -> str:
+    def selection_metric(self) -> str:
         """The name of the selection score."""
         own = find_main_metric(self.task.name, self.problem, self.labels)
-        return " and ".join(self.measures) or own
+        return " and ".join(self.selection_metrics) or own
 
     def score(self, dev_examples: ScoredPredictions) -> float:
         """The selection score."""
         found = dev_examples.scores
-        chosen = self.measures or (dev_examples.scorer.main,)
-        return fmean(found[one_of("run.measures", name, found)] for name in chosen)
+        chosen = self.selection_metrics or (dev_examples.scorer.main,)
+        return fmean(found[one_of("run.selection_metrics", name, found)] for name in chosen)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
         """Identifies the data: counts, checksums and labels."""
         return {
-            "train": [len(self.train), _digest(self.train)],
-            "dev": [len(self.dev), _digest(self.dev)],
+            "train": [len(self.train), _checksum(self.train)],
+            "dev": [len(self.dev), _checksum(self.dev)],
             "labels": list(self.labels),
         }
 
@@ -99,18 +101,20 @@ class Labelled:
     def describe(self) -> str:
         """The data in one line."""
         from_train = " (held out of the training data)" if self.held_out else ""
-        skipped = f", {_count(self.skipped, 'row')} skipped" if self.skipped else ""
+        skipped = f", {_format_count(self.skipped, 'row')} skipped" if self.skipped else ""
         labels = (
-            "numeric labels" if self.problem == "regression" else _count(len(self.labels), "label")
+            "numeric labels"
+            if self.problem == "regression"
+            else _format_count(len(self.labels), "label")
         )
         kind = f", {labels}" if self.task.name in ("classify", "tag") else ""
         return (
-            f"{_count(len(self.train), 'training example')}, "
-            f"{_count(len(self.dev), 'dev example')}{from_train}{kind}{skipped}"
+            f"{_format_count(len(self.train), 'training example')}, "
+            f"{_format_count(len(self.dev), 'dev example')}{from_train}{kind}{skipped}"
         )
 
 
-def _count(count: int, name: str) -> str:
+def _format_count(count: int, name: str) -> str:
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
 
 
@@ -119,12 +123,12 @@ def read_labelled_data(
 ) -> Labelled:
     """Read the data of a run and collect its labels."""
     errors: list[InputError] = []
-    train_examples = list(_read(recipe, train, errors))
+    train_examples = list(_read_examples(recipe, train, errors))
     if recipe.task == "classify" and train_examples:
         # the training data decide whether labels are numbers
         number = isinstance(train_examples[0].label, float)
         recipe = replace(recipe, data=replace(recipe.data, is_regression=number))
-    dev_examples = list(_read(recipe, dev, errors))
+    dev_examples = list(_read_examples(recipe, dev, errors))
     held_out = not dev_examples and recipe.data.hold_out > 0
     if held_out:
         is_dev = [_is_held_out(one, recipe.data.hold_out) for one in train_examples]
@@ -155,7 +159,7 @@ def read_labelled_data(
         problem=problem,
         skipped=len(errors),
         counts=counts,
-        measures=recipe.run.selection_metrics,
+        selection_metrics=recipe.run.selection_metrics,
     )
 
 
@@ -237,7 +241,7 @@ def labels_of(
             f"all examples have the label {next(iter(counts))!r}",
             fix="check the label column: a classifier needs two labels",
         )
-    return tuple(sorted(counts, key=_natural)), "single_label_classification", counts
+    return tuple(sorted(counts, key=_label_sort_key)), "single_label_classification", counts
 
 
 def _check_dev_labels(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
@@ -248,13 +252,13 @@ def _check_dev_labels(kind: str, examples: Sequence[Any], labels: Sequence[str])
             label_index(labels, label, one.origin)
 
 
-def _natural(label: str) -> tuple[bool, float, str]:
+def _label_sort_key(label: str) -> tuple[bool, float, str]:
     """Sort key: numbers by value, then words alphabetically."""
     number = label.removeprefix("-").isdecimal()
     return not number, float(label) if number else 0.0, label
 
 
-def _read(
+def _read_examples(
     recipe: FinetuneRecipe, given: PathLike | Iterable[Any], errors: list[InputError]
 ) -> Iterator[Any]:
     listed = list_sources(given)
@@ -292,10 +296,10 @@ def _check_examples(task: str, given: Sequence[Any]) -> None:
 
 def _is_held_out(example: Any, fraction: float) -> bool:  # noqa: ANN401
     """Decided by a hash of the text: independent of the order, and duplicates stay together."""
-    return zlib.crc32(_text(example).encode("utf-8", "surrogatepass")) < fraction * HASH_RANGE
+    return zlib.crc32(_text_of(example).encode("utf-8", "surrogatepass")) < fraction * HASH_RANGE
 
 
-def _text(example: Any) -> str:  # noqa: ANN401
+def _text_of(example: Any) -> str:  # noqa: ANN401
     """The text that training and dev data must not share: of questions, their context."""
     if isinstance(example, QuestionExample):
         return example.context
@@ -303,7 +307,7 @@ def _text(example: Any) -> str:  # noqa: ANN401
     return f"{example.text}\0{pair or ''}"
 
 
-def _digest(examples: Sequence[Any]) -> int:
+def _checksum(examples: Sequence[Any]) -> int:
     digest = 0
     for example in examples:
         content = repr(replace(example, origin=UNKNOWN_ORIGIN))  # files may have been moved

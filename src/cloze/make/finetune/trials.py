@@ -43,14 +43,14 @@ def run_trials(
     if interrupted is None:
         if grid:
             chosen = grid[str(best_trial(trials[name] for name in grid).name)]
-        seeds = {name: chosen.with_run(seed=n) for name, n in _seeds(recipe).items()}
+        seeds = {name: chosen.with_run(seed=n) for name, n in _seed_trials(recipe).items()}
         interrupted = _run_missing(train, folder, seeds, trials)
-    shown = interrupted
+    kept = interrupted
     if trials:
         stopped = interrupted.stopped if interrupted else None
-        shown = replace(best_trial(trials.values()), stopped=stopped)
-    assert shown is not None
-    name = str(shown.name)
+        kept = replace(best_trial(trials.values()), stopped=stopped)
+    assert kept is not None
+    name = str(kept.name)
     others = shutil.ignore_patterns(RECIPE, STATE, LOCK_FILE)
     # renamed into the folder, not overwritten: a model that was opened from there stays intact
     with translate_write_errors(folder), atomic_files(folder) as work:
@@ -60,7 +60,7 @@ def run_trials(
             clear_model(folder / trial)
         # last: it marks the run as finished
         write_text(folder / RECIPE, read_text(folder / name / RECIPE))
-    return shown, trials
+    return kept, trials
 
 
 def _run_missing(
@@ -79,17 +79,17 @@ def _run_missing(
             trials[name] = result
             write_trials(folder, trials)
             shutil.rmtree(folder / name / STATE, ignore_errors=True)
-        for worse in trials.keys() - {best_trial(trials.values()).name}:
-            clear_model(folder / worse)  # metrics and report stay
+        for other in trials.keys() - {best_trial(trials.values()).name}:
+            clear_model(folder / other)  # metrics and report stay
     return None
 
 
 def plan_trials(recipe: FinetuneRecipe) -> list[str]:
     """The names of all trials; none for a single run."""
-    return [*_search_grid(recipe), *_seeds(recipe)]
+    return [*_search_grid(recipe), *_seed_trials(recipe)]
 
 
-def _seeds(recipe: FinetuneRecipe) -> dict[str, int]:
+def _seed_trials(recipe: FinetuneRecipe) -> dict[str, int]:
     first, count = recipe.run.seed, recipe.run.seeds
     return {f"{SEED}{n}": n for n in range(first, first + count)} if count > 1 else {}
 

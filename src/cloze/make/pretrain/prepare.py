@@ -1,4 +1,4 @@
-"""The start of a run on raw text: everything is checked first, then its folder is cleared."""
+"""Start a run on raw text: check everything first, then clear its folder."""
 
 import os
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def prepare_run(
 
 
 def _check_folder(out: Path, *, force: bool, planned: bool) -> None:
-    """Refuse a folder that is in use; a plan never overwrites anything."""
+    """Raise an error if a folder contains other files than a new run may overwrite."""
     inside = {path.name for path in out.glob("[!.]*")} if out.is_dir() else set()
     if planned and not inside <= REUSABLE:
         raise InputError(

@@ -37,7 +37,10 @@ class TransferConfig(Config):
 
     kind: Annotated[
         str,
-        Help("What is trained: full, last-N (layers), head, or features (a model on vectors)"),
+        Help(
+            "What is trained: full, last-N (the last N layers), head, or features: a small model "
+            "on the embeddings of the frozen encoder"
+        ),
         Flag("--transfer", "KIND"),
     ] = "full"
     layer_decay: Annotated[
@@ -49,7 +52,7 @@ class TransferConfig(Config):
     unfreeze_every: Annotated[
         float,
         Range(0, 1e6),
-        Help("Epochs between unfreezing layers, from the top (0: all at once)"),
+        Help("Number of epochs after which the next layer below is unfrozen; 0 unfreezes all"),
         Flag("--unfreeze-every", "EPOCHS"),
     ] = 0.0
     dropout: Annotated[
@@ -62,18 +65,20 @@ class TransferConfig(Config):
     ] = "last"
     pooling: Annotated[
         Literal["cls", "mean", "max"],
-        Help("Features of texts: pooling over tokens: cls, mean or max"),
+        Help("Features: pooling over the tokens of a text: cls, mean or max"),
         Flag("--pooling", "NAME"),
     ] = "cls"
     l2_penalty: Annotated[
         float,
         Range(0, 1e12),
-        Help("Features of texts: L2 penalty of the logistic regression (1/C)"),
+        Help("Features: L2 penalty of the logistic regression of texts (1/C)"),
     ] = 1.0
     hidden_size: Annotated[
-        int, Range(1, 1 << 15), Help("Features of words: hidden size of the BiLSTM, per direction")
+        int, Range(1, 1 << 15), Help("Features: hidden size of the BiLSTM for words, per direction")
     ] = 768
-    num_layers: Annotated[int, Range(1, 16), Help("Features of words: layers of the BiLSTM")] = 2
+    num_layers: Annotated[
+        int, Range(1, 16), Help("Features: number of layers of the BiLSTM for words")
+    ] = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +136,9 @@ class FinetuneRun(SelectingRun):
     ] = 1
     search: Annotated[
         bool,
-        Help("Search the learning rates, batch sizes and epochs of the BERT paper on dev first"),
+        Help(
+            "First search the BERT paper's learning rates, batch sizes and epochs on the dev data"
+        ),
         Flag("--search"),
     ] = False
     # the axes of the search whose values are given, and which are not searched

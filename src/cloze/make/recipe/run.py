@@ -51,15 +51,21 @@ class RunConfig(LoopConfig):
     DEFAULT_CADENCE: ClassVar[dict[str, float]] = {"evals_per_epoch": 1.0}
 
     steps: Annotated[
-        int | None, Range(1, 1 << 60), Help("Number of training steps"), Flag("--steps", "N")
+        int | None,
+        Range(1, 1 << 60),
+        Help("Training budget in steps; give one of --steps, --tokens, --minutes and --epochs"),
+        Flag("--steps", "N"),
     ] = None
     tokens: Annotated[
-        int | None, Range(1, 1 << 60), Help("Number of training tokens"), Flag("--tokens", "N")
+        int | None,
+        Range(1, 1 << 60),
+        Help("Training budget in tokens"),
+        Flag("--tokens", "N"),
     ] = None
     minutes: Annotated[
         float | None,
         Range(above=0, below=inf),
-        Help("Training time in minutes"),
+        Help("Training budget in minutes"),
         Flag("--minutes", "N"),
     ] = None
     epochs: Annotated[
@@ -77,7 +83,7 @@ class RunConfig(LoopConfig):
     evals_per_epoch: Annotated[
         float | None, Range(above=0, below=inf), Help("Number of evaluations in an epoch")
     ] = None
-    log_every: Annotated[Count, Help("Number of steps between two rows of metrics")] = 10
+    log_every: Annotated[Count, Help("Number of steps between two rows of metrics.jsonl")] = 10
     save_minutes: Annotated[
         float, Range(0, inf), Help("Minutes between two saved training states")
     ] = 10.0
@@ -87,7 +93,7 @@ class RunConfig(LoopConfig):
         Flag("--save-every", "STEPS"),
     ] = None
     tensorboard: Annotated[
-        bool, Help("Write the metrics for TensorBoard too"), Flag("--tensorboard")
+        bool, Help("Also write the metrics as TensorBoard logs"), Flag("--tensorboard")
     ] = False
 
     def __post_init__(self) -> None:
@@ -154,9 +160,9 @@ class PretrainRun(RunConfig):
             "bf16, without whole-word masking)"
         ),
     ] = None
-    parallel: Annotated[Parallelism, Help("How several processes share a model: ddp or fsdp")] = (
-        "ddp"
-    )
+    parallel: Annotated[
+        Parallelism, Help("How several processes train one model: ddp (copies) or fsdp (shards)")
+    ] = "ddp"
     eval_batches: Annotated[Count, Help("Maximum number of batches in an evaluation")] = 32
     keep_states: Annotated[Count, Help("Number of training states to keep")] = 2
 
