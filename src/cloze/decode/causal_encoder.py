@@ -1,6 +1,6 @@
 """A causal encoder (`is_decoder`) as a language model.
 
-Its masked-LM head predicts the next token (`objectives/left_to_right.py`).
+Its masked-LM head predicts the next token (`objectives/pretraining.py`).
 b rows, t tokens, k cached tokens; n tokens of a packed batch, m of them scored; d width,
 v vocabulary.
 """
@@ -24,7 +24,7 @@ from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode, log_softmax
 
-BATCH_TOKENS = 2048
+BATCH_TOKENS = 2048  # of whole texts that are read together
 _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
 Floats: TypeAlias = NDArray[np.float32]
 Window: TypeAlias = tuple[list[int], int]  # ids, and the index of the first one to score
@@ -53,7 +53,7 @@ class CausalEncoder:
 
     @property
     def kind(self) -> str:
-        return f"{self.model.config.family}, left to right"
+        return f"{self.model.config.family}, causal"
 
     @property
     def module(self) -> nn.Module:
@@ -138,7 +138,7 @@ class CausalEncoder:
     def _read_contexts(self, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
         """The last layer at the end of each context (b d), and a cache of all tokens.
 
-        Contexts are padded on the right, where causal attention never looks. Rows with the same
+        Contexts are padded on the right; no real token attends to padding. Rows with the same
         context, such as several samples of a prompt, are computed once.
         """
         numbers = {context: n for n, context in enumerate(dict.fromkeys(state.contexts))}
@@ -183,7 +183,7 @@ class CausalEncoder:
         return hidden
 
     def _read_windows(self, contexts: Sequence[Sequence[int]]) -> Tensor:
-        """The last layer at the end of each context (b d), of which the model reads the end."""
+        """The last layer at the end of each context (b d), truncated to the model's maximum."""
         room = self.model.max_length - 1
         windows = [[self.bos_id, *context[1:][-room:]] for context in contexts]
         lengths = [len(ids) for ids in windows]

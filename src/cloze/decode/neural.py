@@ -135,6 +135,8 @@ class LSTMLanguageModel(NeuralLanguageModel):
 
     def _score_rows(self, rows: Sequence[Sequence[int]]) -> Floats:
         """Log p of all tokens but the first of each row, row after row."""
+        if len(rows) == 1:  # it may be long
+            return self._score(rows, self.module.init_state(1))[0]
         longest = max(map(len, rows))
         padded = np.array([[*ids, *[EOS] * (longest - len(ids))] for ids in rows])
         real = np.arange(1, longest) < np.array([[len(ids)] for ids in rows])  # b t

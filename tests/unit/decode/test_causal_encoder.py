@@ -1,4 +1,4 @@
-"""A BERT that reads left to right as a language model: `suggest`, `generate`, perplexity."""
+"""A causal BERT as a language model: `suggest`, `generate`, perplexity."""
 
 import math
 

@@ -116,7 +116,7 @@ def test_rows_that_cannot_be_read_are_listed(tmp_path):
     assert "text.jsonl:2" in made.to_dict()["skipped"][0]
 
 
-# left to right
+# causal
 
 
 def test_left_to_right_is_scored_as_a_language_model(text):
@@ -160,7 +160,7 @@ def test_every_token_of_a_long_text_is_told_once(limit):
 
 def test_left_to_right_beside_other_language_models(text):
     made = cloze.compare({"grams": text_model(2), "bert": causal()}, text)
-    assert [one.kind for one in made.entries] == ["ngram", "bert, left to right"]
+    assert [one.kind for one in made.entries] == ["ngram", "bert, causal"]
     alone = cloze.evaluate(causal(), text).scores["bits_per_byte"]
     assert made.entries[1].score.bits_per_byte == alone
     with raises(InputError, "language model"):

@@ -50,6 +50,15 @@ def test_a_text_does_not_depend_on_the_others(name):
         assert found.log_probability == pytest.approx(alone.log_probability, abs=1e-4)
 
 
+def test_a_long_text_is_read_in_slices(monkeypatch):
+    model, text = neural_model("lstm"), "the cat sat on the mat " * 20
+    expected = cloze.score(model, text).log_probability
+    monkeypatch.setattr("cloze.decode.neural._LSTM_SLICE", 50)
+    found = cloze.score(model, ["the cat", text, "a dog"])
+    assert found[1].log_probability == pytest.approx(expected, rel=1e-5)
+    assert [len(one.tokens) for one in found] == [3, 121, 3]
+
+
 def test_without_the_end():
     with_end, without = (cloze.score(text_model(3), "the cat", include_eos=eos) for eos in (1, 0))
     assert with_end.tokens[:-1] == without.tokens
