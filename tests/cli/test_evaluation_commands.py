@@ -173,7 +173,7 @@ def test_glue(run, place, tmp_path):
     assert cloze.load(tmp_path / "out" / "SST-2").labels == ("0", "1")
     ran = run(*asked, "--epochs", "1", "--batch-size", "4", "--json")
     found = json.loads(ran.stdout)
-    assert [row["note"] for row in found["rows"]] == ["from before", "no training data"]
+    assert [row["note"] for row in found["rows"]] == ["trained before", "no training data"]
     assert f"{100 * found['score']:.2f}" == first[2]
 
 

@@ -71,7 +71,7 @@ def test_written_told_and_refused(run, models):
     assert "\ngenerate\t" in told.stdout
     wrong = run("fill", models[0], "the [MASK]")
     assert wrong.returncode == 1
-    check_mentions(wrong.stderr, "n-gram", "suggest, generate, evaluate")
+    check_mentions(wrong.stderr, "n-gram", "suggest, generate, score, evaluate")
 
 
 @pytest.mark.parametrize("flag", ["--temperature=2", "--top-k=5", "--top-p=0.9"])

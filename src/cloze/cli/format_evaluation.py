@@ -68,9 +68,7 @@ def print_comparison(result: "Comparison | LanguageComparison") -> None:
     """One table; on a terminal that is too narrow for it, one per model."""
     from cloze.metrics.names import metric_label
 
-    columns = [
-        "time (s)" if column == "seconds" else metric_label(column) for column in result.columns
-    ]
+    columns = [metric_label(column) for column in result.columns]
     rows = [["" if cell is None else cell for cell in row] for row in result.rows()]
     print_wide_table(columns, rows)
 

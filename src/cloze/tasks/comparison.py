@@ -92,7 +92,7 @@ class Comparison:
     @property
     def columns(self) -> tuple[str, ...]:
         scores = self.entries[0].intervals
-        return ("model", "parameters", *scores, "difference to the first", "p-value", "seconds")
+        return ("model", "parameters", *scores, "difference to the first", "p-value", "time (s)")
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:
         """The rows of the table; the first model has no difference."""
@@ -137,10 +137,7 @@ class Comparison:
         """The table as a page."""
         scores = self.entries[0].intervals
         table = Table(
-            columns=[
-                metric_label(name) if name in scores else {"seconds": "time (s)"}.get(name, name)
-                for name in self.columns
-            ],
+            columns=[metric_label(name) if name in scores else name for name in self.columns],
             rows=[[name, *map(_stack_interval, cells)] for name, *cells in self.rows()],
         )
         return _make_page(title, self.note, table)
@@ -188,7 +185,7 @@ class LanguageComparison:
 
     columns = (
         *("model", "kind", "parameters", "vocabulary", "unknown"),
-        *("perplexity", "word perplexity", "bits per byte", "seconds"),
+        *("perplexity", "word perplexity", "bits per byte", "time (s)"),
     )
 
     def rows(self) -> Iterator[tuple[Cell, ...]]:

@@ -96,7 +96,7 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     made = compare(models, examples, resamples=DRAWS)
     rows = list(made.rows())
     assert made.columns[:3] == ("model", "parameters", "accuracy")
-    assert made.columns[-3:] == ("difference to the first", "p-value", "seconds")
+    assert made.columns[-3:] == ("difference to the first", "p-value", "time (s)")
     assert {len(row) for row in rows} == {len(made.columns)}
     assert rows[1][2] == str(made.entries[1].intervals["accuracy"])
     assert rows[0][-3:-1] == (None, None)
