@@ -10,7 +10,9 @@ from typing import Any
 
 from cloze.config import in_range
 from cloze.errors import ConfigError
+from cloze.interop.encoders import BERT
 from cloze.interop.huggingface import HuggingFaceLayout
+from cloze.interop.layout import Entry
 
 DEFAULT_PAD_ID = 1
 
@@ -39,24 +41,19 @@ def _count_unused(values: Mapping[str, Any]) -> int:
     return in_range("pad_token_id", values.get("pad_token_id", DEFAULT_PAD_ID), 0, 1 << 24) + 1
 
 
+_BODY: dict[str, Entry] = {
+    ours: entry.replace("bert.", "roberta.", 1) if isinstance(entry, str) else entry
+    for ours, entry in BERT.weights.items()
+    if not ours.startswith("task_heads.")
+}
+
 ROBERTA = HuggingFaceLayout(
     family="roberta",
     prefix="roberta.",
     settings={
-        "vocab_size": "vocab_size",
-        "hidden_size": "hidden_size",
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "intermediate_size": "intermediate_size",
-        "max_positions": "max_position_embeddings",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "classifier_dropout": "classifier_dropout",
-        "norm_eps": "layer_norm_eps",
-        "init_std": "initializer_range",
-        "pad_id": "pad_token_id",
-        "tie_embeddings": "tie_word_embeddings",
+        ours: theirs
+        for ours, theirs in BERT.settings.items()
+        if ours not in ("type_vocab_size", "is_causal")
     },
     architectures={
         "RobertaModel": (),
@@ -67,21 +64,7 @@ ROBERTA = HuggingFaceLayout(
         "RobertaForMultipleChoice": ("choice",),
     },
     weights={
-        "embeddings.word": "roberta.embeddings.word_embeddings",
-        "embeddings.position": "roberta.embeddings.position_embeddings",
-        "embeddings.token_type": "roberta.embeddings.token_type_embeddings",
-        "embeddings.norm": "roberta.embeddings.LayerNorm",
-        "attention.qkv": (
-            "attention.self.query",
-            "attention.self.key",
-            "attention.self.value",
-        ),
-        "attention.out": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "ffn.up": "intermediate.dense",
-        "ffn.down": "output.dense",
-        "ffn_norm": "output.LayerNorm",
-        "pooler.dense": "roberta.pooler.dense",
+        **_BODY,
         "task_heads.mlm.dense": "lm_head.dense",
         "task_heads.mlm.norm": "lm_head.layer_norm",
         "task_heads.mlm.bias": "lm_head.bias",
