@@ -49,6 +49,7 @@ class HuggingFaceLayout(Layout):
     weights: Mapping[str, Entry]  # by module, or by the full name of a weight
     block: str  # the prefix of block {n}'s weights
     harmless: frozenset[str] = frozenset()
+    harmless_pattern: str | None = None  # more of them, as a regular expression
     # the bias of the masked-LM head has two names: the first if the head is tied, else the second
     lm_head_biases: tuple[str, str] | None = None
     head_weights: Mapping[str, str] = field(default_factory=dict)  # weight -> head that has it
@@ -226,6 +227,8 @@ class HuggingFaceLayout(Layout):
         found: dict[str, str] = {}
         for name in sorted(names):
             key = self._normalize_name(name)
+            if self.harmless_pattern and re.fullmatch(self.harmless_pattern, key):
+                continue
             if key not in expected and self.prefix + key in expected | self.harmless:
                 key = self.prefix + key
             if self.lm_head_biases and key in self.lm_head_biases and key not in expected:

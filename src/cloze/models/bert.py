@@ -6,9 +6,6 @@ b sequences, t tokens, m positions read by a head, d width.
 from collections.abc import Iterable
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from cloze.config import one_of
 from cloze.models.configs.bert import BertConfig
 from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
@@ -16,7 +13,6 @@ from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LinearHead, Pooler, TaskHead
 from cloze.nn.layers import ACTIVATIONS
-from cloze.nn.layout import AttentionLayout, Packed, Varlen
 
 
 class Bert(Encoder):
@@ -53,32 +49,6 @@ class Bert(Encoder):
         )
         self.config = config
         self.is_causal = config.is_causal
-
-    def head_inputs(
-        self, head: str, hidden: Tensor, indices: Tensor, attention_mask: AttentionLayout
-    ) -> Tensor:
-        """The vectors that a head reads, m d.
-
-        If the model is causal, pooled heads read the last token of each sequence, which has
-        attended to all of it, and not [CLS], which attends to itself only.
-        """
-        if self.is_causal and self.uses_pooler(head):
-            indices = last_token_indices(hidden, attention_mask)
-        return super().head_inputs(head, hidden, indices, attention_mask)
-
-
-def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:
-    """The index of the last token of each sequence, counted through all rows: b."""
-    if isinstance(attention_mask, Packed):
-        lengths = torch.tensor(attention_mask.lengths, device=attention_mask.device)
-        return attention_mask.starts + lengths - 1
-    assert not isinstance(attention_mask, Varlen), "heads do not support Varlen rows"
-    rows, length = hidden.shape[:2]
-    starts = torch.arange(0, rows * length, length, device=hidden.device)
-    if attention_mask is None:
-        return starts + length - 1
-    position = torch.arange(length, device=hidden.device)
-    return starts + (position * attention_mask).amax(1)  # attention_mask: b t
 
 
 def _build_head(name: str, config: BertConfig) -> TaskHead:

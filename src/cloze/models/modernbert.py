@@ -65,14 +65,11 @@ class ModernBert(Encoder):
     def init_weights(self, init_std: float, rng: torch.Generator) -> None:
         """Like other encoders, but the last matrices of sub-layers are scaled by 1/√(2·layers).
 
-        Radford et al. 2019, §2.3: the variance of the residual then does not grow with the number
-        of layers. The published script also truncates the normal distribution at two standard
-        deviations and draws classifiers from N(0, 1/d); we do neither.
+        The published script also truncates the normal distribution at two standard deviations and
+        draws classifiers from N(0, 1/d); we do neither.
         """
         super().init_weights(init_std, rng)
-        for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "ffn.down.weight")):
-                weight.mul_((2 * self.config.num_layers) ** -0.5)
+        self.scale_residual_weights()
 
 
 def mean_pool(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:

@@ -34,7 +34,7 @@ class Embeddings(nn.Module):
 
     Devlin et al. 2018, fig. 2. With `type_vocab_size=0` there are no token types (DistilBERT);
     with 1 all tokens have the same type. `position_offset` is the row of the position matrix for
-    the first token (RoBERTa).
+    the first token (RoBERTa). Without `norm_eps` there is no norm (GPT).
     """
 
     def __init__(  # noqa: PLR0913 (all by keyword)
@@ -45,7 +45,7 @@ class Embeddings(nn.Module):
         max_positions: int,
         type_vocab_size: int,
         dropout: float,
-        norm_eps: float,
+        norm_eps: float | None,
         position_offset: int = 0,
     ) -> None:
         super().__init__()
@@ -53,7 +53,9 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(position_offset + max_positions, hidden_size)
         self.position_offset = position_offset
         self.token_type = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
-        self.norm = LayerNorm(hidden_size, eps=norm_eps)
+        self.norm: nn.Module = (
+            nn.Identity() if norm_eps is None else LayerNorm(hidden_size, eps=norm_eps)
+        )
         self.dropout = Dropout(dropout)
 
     def forward(

@@ -15,7 +15,7 @@ from cloze.nn.block import Block, BlockList
 from cloze.nn.context import AttentionContext
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.heads import LMHead, Pooler
-from cloze.nn.layout import FLAT, AttentionLayout
+from cloze.nn.layout import FLAT, AttentionLayout, Packed, Varlen
 
 MATRICES = (nn.Linear, nn.Embedding, LMHead)  # the weight of a tied head is None
 
@@ -99,16 +99,19 @@ class Encoder(nn.Module):
 
     def head_inputs(
         self,
-        head: str,  # noqa: ARG002 (for subclasses)
+        head: str,
         hidden: Tensor,
         indices: Tensor,
-        attention_mask: AttentionLayout,  # noqa: ARG002
+        attention_mask: AttentionLayout,
     ) -> Tensor:
         """The vectors that a head reads, m d: those at `indices`, counted through all rows.
 
         `attention_mask` is the one that `hidden` was computed with: (batch, keys), `Packed` or
-        None.
+        None. If the model is causal, pooled heads read the last token of each sequence, which has
+        attended to all of it, and not the first, which attends to itself only.
         """
+        if self.is_causal and self.uses_pooler(head):
+            indices = last_token_indices(hidden, attention_mask)
         return hidden.flatten(0, -2).index_select(0, indices)
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
@@ -125,9 +128,15 @@ class Encoder(nn.Module):
             vectors = self.pooler(vectors)
         return module(vectors)
 
+    @property
+    def lm_head(self) -> str | None:
+        """The name of the head that predicts tokens: `mlm`, or `lm` of a GPT; None without one."""
+        return next((name for name in ("mlm", "lm") if name in self.task_heads), None)
+
     def lm_head_operands(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Hidden vectors, weight and bias of the LM head, for losses that fuse the product."""
-        head = self.task_heads["mlm"]
+        assert self.lm_head is not None
+        head = self.task_heads[self.lm_head]
         assert isinstance(head, LMHead)
         return head.operands(vectors, self.embeddings.word.weight)
 
@@ -145,3 +154,27 @@ class Encoder(nn.Module):
                 module.weight.normal_(0.0, init_std, generator=rng)
             if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
                 bias.zero_()
+
+    @torch.no_grad()
+    def scale_residual_weights(self) -> None:
+        """Scale what is added to the residual by 1/√(2·layers).
+
+        Radford et al. 2019, §2.3: so the sum over all layers starts no larger than its terms.
+        """
+        for name, weight in self.named_parameters():
+            if name.endswith(("attention.out.weight", "ffn.down.weight")):
+                weight.mul_((2 * len(self.blocks)) ** -0.5)
+
+
+def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tensor:
+    """The index of the last token of each sequence, counted through all rows: b."""
+    if isinstance(attention_mask, Packed):
+        lengths = torch.tensor(attention_mask.lengths, device=attention_mask.device)
+        return attention_mask.starts + lengths - 1
+    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
+    rows, length = hidden.shape[:2]
+    starts = torch.arange(0, rows * length, length, device=hidden.device)
+    if attention_mask is None:
+        return starts + length - 1
+    position = torch.arange(length, device=hidden.device)
+    return starts + (position * attention_mask).amax(1)  # attention_mask: b t

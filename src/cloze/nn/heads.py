@@ -92,12 +92,18 @@ class LinearHead(nn.Module):
     """
 
     def __init__(
-        self, hidden_size: int, outputs: int, *, dropout: float, uses_pooler: bool
+        self,
+        hidden_size: int,
+        outputs: int,
+        *,
+        dropout: float,
+        uses_pooler: bool,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.uses_pooler = uses_pooler
         self.dropout = Dropout(dropout)
-        self.dense = nn.Linear(hidden_size, outputs)
+        self.dense = nn.Linear(hidden_size, outputs, bias=bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self.dense(self.dropout(vectors))  # t c

@@ -1,0 +1,61 @@
+"""The configurations of GPT and GPT-2.  Radford et al. 2018, 2019."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from cloze.config import Help, Range
+from cloze.models.configs.base import Activation, Probability
+from cloze.models.configs.encoder import EncoderConfig
+
+
+def _size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
+    return {
+        "num_layers": num_layers,
+        "hidden_size": hidden_size,
+        "num_heads": num_heads,
+        "intermediate_size": 4 * hidden_size,
+    }
+
+
+SMALL_SIZES = {
+    "tiny": _size(2, 128, 2),
+    "mini": _size(4, 256, 4),
+    "small": _size(4, 512, 8),
+    "medium": _size(8, 512, 8),
+    "base": _size(12, 768, 12),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig(EncoderConfig):
+    """The hyperparameters of a GPT; the defaults are those of the published model."""
+
+    family: ClassVar[str] = "openai-gpt"
+    is_causal: ClassVar[bool] = True
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = SMALL_SIZES
+
+    activation: Annotated[Activation, Help("Activation of the feed-forward networks")] = "gelu_new"
+    embedding_dropout: Annotated[Probability, Help("Dropout probability of the embeddings")] = 0.1
+    norm_eps: Annotated[float, Range(0, 1), Help("Epsilon of the layer norms")] = 1e-5
+    pad_id: int | None = None
+    classifier_dropout: Annotated[
+        Probability, Help("Dropout probability before the token head")
+    ] = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT2Config(GPTConfig):
+    """The hyperparameters of a GPT-2; the defaults are those of the smallest published model."""
+
+    family: ClassVar[str] = "gpt2"
+    # the published sizes have 124 M, 355 M, 774 M and 1.5 B parameters
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **SMALL_SIZES,
+        "gpt2": _size(12, 768, 12),
+        "gpt2-medium": _size(24, 1024, 16),
+        "gpt2-large": _size(36, 1280, 20),
+        "gpt2-xl": _size(48, 1600, 25),
+    }
+
+    max_positions: Annotated[int, Range(1, 1 << 24), Help("Maximum number of positions")] = 1024

@@ -1,0 +1,96 @@
+"""GPT and GPT-2: the Transformer's decoder alone, a left-to-right language model.
+
+Radford et al. 2018 and 2019. The change from BERT: no token attends to a later one, there are no
+token types, and the head predicts the next token at every position. GPT's blocks are BERT's
+(post-norm); GPT-2 normalizes before each sub-layer and once more after the last block.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import torch
+
+from cloze.config import one_of
+from cloze.models.configs.gpt import GPTConfig
+from cloze.models.encoder_parts import build_post_norm_block
+from cloze.nn.attention import Attention
+from cloze.nn.block import Block, FeedForward, PreNormBlock
+from cloze.nn.embeddings import Embeddings
+from cloze.nn.encoder import Encoder
+from cloze.nn.heads import LinearHead, LMHead, TaskHead
+from cloze.nn.layers import ACTIVATIONS, LayerNorm
+
+
+class GPT(Encoder):
+    """Token and position embeddings, post-norm blocks with a causal mask."""
+
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span", "choice")
+    is_causal = True
+
+    def __init__(self, config: GPTConfig, task_heads: Iterable[str] = ()) -> None:
+        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        super().__init__(
+            Embeddings(
+                vocab_size=config.vocab_size,
+                hidden_size=config.hidden_size,
+                max_positions=config.max_positions,
+                type_vocab_size=0,
+                dropout=config.embedding_dropout,
+                norm_eps=None,
+            ),
+            (self.make_block(config) for _ in range(config.num_layers)),
+            max_positions=config.max_positions,
+            norm=self.make_final_norm(config),
+            task_heads=heads,
+        )
+        self.config = config
+
+    @staticmethod
+    def make_block(config: GPTConfig) -> Block:
+        """One block of the decoder."""
+        return build_post_norm_block(config)
+
+    @staticmethod
+    def make_final_norm(config: GPTConfig) -> LayerNorm | None:  # noqa: ARG004 (for GPT-2)
+        """The norm after the last block: a post-norm block ends with one."""
+        return None
+
+
+class GPT2(GPT):
+    """GPT with pre-norm blocks and a final norm."""
+
+    @staticmethod
+    def make_block(config: GPTConfig) -> Block:
+        size = config.hidden_size
+        return PreNormBlock(
+            Attention(size, config.num_heads, config.attention_dropout),
+            FeedForward(size, config.intermediate_size, ACTIVATIONS[config.activation]),
+            attention_norm=LayerNorm(size, eps=config.norm_eps),
+            ffn_norm=LayerNorm(size, eps=config.norm_eps),
+            dropout=config.dropout,
+            ffn_dropout=config.dropout,
+        )
+
+    @staticmethod
+    def make_final_norm(config: GPTConfig) -> LayerNorm:
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    @torch.no_grad()
+    def init_weights(self, init_std: float, rng: torch.Generator) -> None:
+        """As every encoder, with smaller weights at the ends of the residual branches."""
+        super().init_weights(init_std, rng)
+        self.scale_residual_weights()
+
+
+def _head(name: str, config: GPTConfig) -> TaskHead:
+    size, labels = config.hidden_size, len(config.labels)
+    if name == "lm":
+        return LMHead(size, config.vocab_size, tied=config.tie_embeddings, bias=False)
+    if name == "sequence":  # reads the last token, which has attended to the whole text
+        return LinearHead(size, labels, dropout=0.0, uses_pooler=True, bias=False)
+    if name == "token":
+        dropout = config.classifier_dropout
+        return LinearHead(size, labels, dropout=dropout, uses_pooler=False)
+    if name == "span":  # start and end
+        return LinearHead(size, 2, dropout=0.0, uses_pooler=False)
+    return LinearHead(size, 1, dropout=config.dropout, uses_pooler=True)  # choice

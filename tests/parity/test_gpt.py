@@ -1,0 +1,152 @@
+"""GPT and GPT-2 both ways with transformers, at tiny sizes: every head, padded and packed."""
+
+import random
+
+import pytest
+import torch
+import transformers
+
+import cloze
+from cloze.checkpoint.model import Model
+from cloze.models.build import build
+from cloze.models.configs.encoder import DEFAULT_LABELS
+from cloze.models.registry import get_family, resolve
+from cloze.nn.layout import Packed
+from helpers import raises, scramble, tiny_tokenizer
+
+pytestmark = pytest.mark.parity
+TOLERANCE = 1e-5
+LABELLED = {"sequence", "token"}
+CLASSES = {
+    ("gpt2", ()): "GPT2Model",
+    ("gpt2", ("lm",)): "GPT2LMHeadModel",
+    ("gpt2", ("sequence",)): "GPT2ForSequenceClassification",
+    ("gpt2", ("token",)): "GPT2ForTokenClassification",
+    ("gpt2", ("span",)): "GPT2ForQuestionAnswering",
+    ("openai-gpt", ()): "OpenAIGPTModel",
+    ("openai-gpt", ("lm",)): "OpenAIGPTLMHeadModel",
+    ("openai-gpt", ("sequence",)): "OpenAIGPTForSequenceClassification",
+}
+CASES = [
+    pytest.param(family, heads, number, id=f"{family}-{'+'.join(heads) or 'body'}-{number}")
+    for family, heads in CLASSES
+    for number in range(3)
+]
+
+
+def make_config(family, heads, number):
+    rng = random.Random(number)
+    count = rng.choice([1, 2, 3])
+    size = count * rng.choice([4, 8, 12])
+    return get_family(family).config_class(
+        vocab_size=rng.randint(40, 90),
+        num_heads=count,
+        hidden_size=size,
+        num_layers=rng.randint(1, 4),
+        intermediate_size=4 * size if family == "openai-gpt" else rng.choice([4 * size, 33]),
+        max_positions=rng.randint(16, 40),
+        activation=["gelu_new", "relu", "silu"][number],
+        norm_eps=rng.choice([1e-5, 1e-3]),
+        pad_id=0,
+        tie_embeddings=number != 2,
+        **(
+            {"labels": tuple("abcd"[: rng.randint(2, 4)])}
+            if {"sequence", "token"} & {*heads}
+            else {}
+        ),
+    )
+
+
+def make_batch(config):
+    rng = torch.Generator().manual_seed(7)
+    lengths = torch.tensor([config.max_positions, 11, 3, 1])
+    ids = torch.randint(1, config.vocab_size, (4, config.max_positions), generator=rng)
+    mask = torch.arange(config.max_positions) < lengths[:, None]
+    return ids * mask, mask
+
+
+@torch.no_grad()
+def our_outputs(module, heads, config):
+    ids, mask = make_batch(config)
+    hidden = module(ids, mask)
+    outputs = {"hidden": hidden[mask]}
+    indices = torch.arange(mask.numel()).view(mask.shape)
+    for head in heads:
+        at = indices[:, 0] if head == "sequence" else indices[mask]
+        outputs[head] = module.logits(head, module.head_inputs(head, hidden, at, mask))
+    return outputs
+
+
+@torch.no_grad()
+def their_outputs(peer, heads, config):
+    ids, mask = make_batch(config)
+    seen = peer(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
+    if not heads:
+        return {"hidden": seen.last_hidden_state[mask]}
+    outputs = {"hidden": seen.hidden_states[-1][mask]}
+    if heads == ("span",):
+        outputs["span"] = torch.stack([seen.start_logits, seen.end_logits], -1)[mask]
+    else:
+        outputs[heads[0]] = seen.logits if heads == ("sequence",) else seen.logits[mask]
+    return outputs
+
+
+def assert_same(ours, theirs):
+    assert set(ours) == set(theirs)
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=TOLERANCE, atol=TOLERANCE, msg=name)
+
+
+def make_model(family, heads, number):
+    config = make_config(family, heads, number)
+    module = build(config, heads, rng=torch.Generator().manual_seed(number)).eval()
+    return Model(module=scramble(module, number), config=config, tokenizer=tiny_tokenizer())
+
+
+@pytest.mark.parametrize(("family", "heads", "number"), CASES)
+def test_what_we_write_they_read(family, heads, number, tmp_path):
+    model = make_model(family, heads, number)
+    model.save(tmp_path / "m")
+    peer, loading = getattr(transformers, CLASSES[family, heads]).from_pretrained(
+        tmp_path / "m", output_loading_info=True
+    )
+    assert not any(loading.values()), loading
+    assert_same(
+        our_outputs(model.module, heads, model.config),
+        their_outputs(peer.eval(), heads, model.config),
+    )
+
+
+@pytest.mark.parametrize(("family", "heads", "number"), CASES)
+def test_what_they_write_we_read(family, heads, number, tmp_path):
+    config = make_config(family, heads, number)
+    values = resolve(get_family(family).layout).write_config(config, heads)
+    peer = getattr(transformers, CLASSES[family, heads])(
+        transformers.AutoConfig.for_model(**values)
+    ).eval()
+    scramble(peer, number)
+    peer.save_pretrained(tmp_path / "m")
+    tiny_tokenizer().save(tmp_path / "m")
+    model = cloze.load(tmp_path / "m")
+    assert model.task_heads == heads
+    assert model.config == config
+    assert not model.report.missing
+    assert not model.report.unexpected
+    assert_same(our_outputs(model.module, heads, config), their_outputs(peer, heads, config))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "openai-gpt"])
+def test_packed_equals_padded(family):
+    model = make_model(family, ("lm",), 1)
+    ids, mask = make_batch(model.config)
+    with torch.no_grad():
+        padded = model.module(ids, mask)[mask]
+        flat = model.module(ids[mask], Packed.from_lengths(mask.sum(1).tolist()))
+    torch.testing.assert_close(flat, padded, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_settings_that_change_the_computation_are_refused():
+    layout = resolve(get_family("gpt2").layout)
+    values = layout.write_config(make_config("gpt2", (), 0), ())
+    with raises(cloze.errors.ConfigError, "scale_attn_by_inverse_layer_idx"):
+        layout.read_config({**values, "scale_attn_by_inverse_layer_idx": True})
