@@ -29,13 +29,15 @@ class DeviceCorpus:
     """The tokens of a corpus in the memory of a device."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, device: torch.device) -> None:
-        if tokenizer.cls_id is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
+        if tokenizer.start_id is None or tokenizer.end_id is None:
             raise InputError(
-                "this tokenizer has no [CLS], [SEP] and [PAD]",
-                fix="use a BERT tokenizer (wordpiece)",
+                "this tokenizer has no tokens that begin and end a sequence, such as [CLS] and "
+                "[SEP]",
+                fix="use a WordPiece or a byte-level BPE tokenizer",
             )
         self.device = device
-        self.cls, self.sep, self.pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+        self.cls, self.sep = tokenizer.start_id, tokenizer.end_id
+        self.pad = self.sep if tokenizer.pad_id is None else tokenizer.pad_id
         dtype = torch.int16 if corpus.vocab_size <= 1 << 15 else torch.int32
         self.ids = torch.empty(len(corpus), dtype=dtype, device=device)
         for start in range(0, len(corpus), _READ_TOKENS):

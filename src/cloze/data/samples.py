@@ -55,9 +55,11 @@ class Samples:
     def __init__(
         self, split: CorpusSplit, tokenizer: Tokenizer, sampling: Sampling, *, epoch: int = 0
     ) -> None:
-        if tokenizer.cls_id is None or tokenizer.sep_id is None:
+        if tokenizer.start_id is None or tokenizer.end_id is None:
             raise InputError(
-                "this tokenizer has no [CLS] and [SEP]", fix="use a BERT tokenizer (wordpiece)"
+                "this tokenizer has no tokens that begin and end a sequence, such as [CLS] and "
+                "[SEP]",
+                fix="use a WordPiece or a byte-level BPE tokenizer",
             )
         if tokenizer.vocab_size != split.corpus.vocab_size:
             raise InputError(
@@ -68,7 +70,7 @@ class Samples:
         self.plan = plan_samples(split, sampling, epoch=epoch)
         self._corpus = split.corpus
         self._epoch = epoch
-        self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
+        self._cls, self._sep = tokenizer.start_id, tokenizer.end_id
         self._special = np.zeros(tokenizer.vocab_size, np.bool_)
         self._special[list(tokenizer.special_ids)] = True
 

@@ -1,6 +1,6 @@
-"""A causal encoder (`is_decoder`) as a language model.
+"""A causal model, a GPT or a BERT with `is_decoder`, as a language model.
 
-Its masked-LM head predicts the next token (`objectives/pretraining.py`).
+Its LM head predicts the next token (`objectives/pretraining.py`).
 b rows, t tokens, k cached tokens; n tokens of a packed batch, m of them scored; d width,
 v vocabulary.
 """
@@ -41,15 +41,17 @@ class CausalEncoderState:
 
 @dataclass(frozen=True, kw_only=True)
 class CausalEncoder:
-    """A causal encoder as a `LanguageModel`: ids of its tokenizer, from [CLS] to [SEP].
+    """A causal encoder as a `LanguageModel`: ids of its tokenizer, from bos to eos.
 
-    A context that is longer than the model's maximum is truncated to [CLS] and its last tokens. A
-    long text is scored in windows; each starts with [CLS] and repeats half of the one before.
+    These are [CLS] and [SEP] of a BERT; both are <|endoftext|> of a GPT-2.
+
+    A context that is longer than the model's maximum is truncated to its first token and its last
+    ones. A long text is scored in windows; each starts with bos and repeats half of the one before.
     """
 
     model: LoadedModel
-    bos_id: int  # [CLS]
-    eos_id: int  # [SEP]
+    bos_id: int
+    eos_id: int
 
     @property
     def kind(self) -> str:
@@ -69,16 +71,21 @@ class CausalEncoder:
         backend, size = self.model.tokenizer.backend, self.model.tokenizer.vocab_size
         return [backend.id_to_token(id_) or "" for id_ in range(size)]
 
+    @cached_property
+    def _adds_bos(self) -> bool:
+        return self.bos_id in self.model.tokenizer.encode("").ids
+
     @property
     def unk_id(self) -> int | None:
         return self.model.tokenizer.unk_id
 
     def encode_prompt(self, text: str) -> list[int]:
-        """[CLS] and the tokens of a prompt."""
-        return [self.bos_id, *self.model.tokenizer.encode_ids([text], add_special_tokens=False)[0]]
+        """The tokens of a prompt, after bos if the tokenizer adds it or the prompt is empty."""
+        (ids,) = self.model.tokenizer.encode_ids([text], add_special_tokens=False)
+        return [self.bos_id, *ids] if self._adds_bos or not ids else list(ids)
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """[CLS], the tokens and [SEP] of each text."""
+        """Bos, the tokens and eos of each text."""
         encoded = self.model.tokenizer.encode_ids(texts, add_special_tokens=False)
         return [[self.bos_id, *ids, self.eos_id] for ids in encoded]
 
@@ -87,7 +94,7 @@ class CausalEncoder:
         return self.model.tokenizer.decode([id], skip_special_tokens=False).strip()
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without [CLS] and [SEP]; unknown tokens stay [UNK]."""
+        """The text of ids, without bos and eos; unknown tokens stay [UNK]."""
         inside = [id_ for id_ in ids if id_ not in (self.bos_id, self.eos_id)]
         return self.model.tokenizer.decode(inside, skip_special_tokens=False)
 
@@ -121,7 +128,7 @@ class CausalEncoder:
                 hidden, state = self._read_tokens(tokens, state)
             else:
                 hidden, state = self._read_contexts(state)
-            logits = self.model.module.logits("mlm", hidden)
+            logits = self.model.module.logits(self.model.module.lm_head, hidden)
         log_probs = log_softmax(logits)[:, : self.model.tokenizer.vocab_size]
         banned = self.model.tokenizer.special_ids - {self.eos_id, self.unk_id}
         log_probs[:, sorted(banned)] = -torch.inf
@@ -185,7 +192,7 @@ class CausalEncoder:
     def _read_windows(self, contexts: Sequence[Sequence[int]]) -> Tensor:
         """The last layer at the end of each context (b d), truncated to the model's maximum."""
         room = self.model.max_length - 1
-        windows = [[self.bos_id, *context[1:][-room:]] for context in contexts]
+        windows = [[context[0], *context[1:][-room:]] for context in contexts]
         lengths = [len(ids) for ids in windows]
         hidden: dict[int, Tensor] = {}
         for numbers in batch_by_tokens(lengths, BATCH_TOKENS):
@@ -232,7 +239,9 @@ class CausalEncoder:
             hidden = module(flat, layout)  # n d
             scores = [
                 # a token is predicted from the one before it
-                log_softmax(module.logits("mlm", hidden[some - 1])).gather(-1, flat[some, None])
+                log_softmax(module.logits(module.lm_head, hidden[some - 1])).gather(
+                    -1, flat[some, None]
+                )
                 for some in targets.split(_LOGITS_BATCH)
             ]
         log_probs = torch.cat(scores)[:, 0].cpu().numpy()
@@ -240,19 +249,20 @@ class CausalEncoder:
 
 
 def make_causal_encoder(model: LoadedModel) -> CausalEncoder:
-    """The adapter of a causal encoder with a masked-LM head; other encoders are an error."""
-    if not model.module.is_causal or "mlm" not in model.task_heads:
+    """The adapter of a causal encoder with an LM head; other encoders are an error."""
+    if not model.module.is_causal or model.module.lm_head is None:
         head = next(iter(model.task_heads), "missing")
         why = f"its head is {head}" if model.module.is_causal else "it is bidirectional"
         raise InputError(
             f"this model cannot predict the next token: {why}",
             fix="use a language model: one trained with cloze pretrain --family ngram, nnlm or "
-            "lstm, or a BERT with --set objective.kind=causal --pairs none",
+            "lstm, a GPT-2, or a BERT with --set objective.kind=causal --pairs none",
         )
-    bos_id, eos_id = model.tokenizer.cls_id, model.tokenizer.sep_id
+    bos_id, eos_id = model.tokenizer.start_id, model.tokenizer.end_id
     if bos_id is None or eos_id is None:
         raise InputError(
-            "the vocabulary of this model has no [CLS] or no [SEP], which begin and end a text",
+            "the vocabulary of this model has no tokens that begin and end a text, such as [CLS] "
+            "and [SEP]",
             fix="use a model whose tokenizer has both",
         )
     return CausalEncoder(model=model, bos_id=bos_id, eos_id=eos_id)

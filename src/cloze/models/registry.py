@@ -70,18 +70,19 @@ class Family:
 
 
 _TEXT = {"tokenize": "token ids and character offsets"}
+_NEXT_TOKENS = {
+    "suggest": "the most probable next words",
+    "generate": "continuations of a text",
+    "score": "the log-probability of a text",
+}
 _HEADS = {
     "mlm": {"fill": "words for [MASK]", "score": "the pseudo-log-likelihood of a text"},
+    "lm": _NEXT_TOKENS,
     "nsp": {"classify": "whether the second text of a pair follows the first"},
     "sequence": {"classify": "the label of a text or a pair of texts"},
     "token": {"tag": "the tags of words, and labelled spans"},
     "span": {"answer": "the span of a context that answers a question"},
     "choice": {"choose": "the option that fits a text best"},
-}
-_NEXT_TOKENS = {
-    "suggest": "the most probable next words",
-    "generate": "continuations of a text",
-    "score": "the log-probability of a text",
 }
 
 

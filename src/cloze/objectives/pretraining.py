@@ -63,7 +63,7 @@ def make_device_objective(masking: Masking, device: torch.device) -> Objective[C
             num_masked=batch.num_masked,
             rng=rng,
         )
-        layout = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+        layout = make_layout(batch, row)
         hidden = model(masked.ids, layout, row.token_type_ids)  # n d
         operands = model.lm_head_operands(hidden.index_select(0, masked.positions))  # m d
         loss, hits = fused_linear_cross_entropy(*operands, masked.targets)
@@ -99,12 +99,11 @@ def causal_lm_objective(
     """−Σ log p(xₜ₊₁ | x₁ … xₜ): the next tokens, including the [SEP] that ends a text.
 
     The baseline of Devlin et al. 2018, §5.1 ("LTR"). The model must be causal; otherwise it would
-    attend to the tokens that it predicts. The masked-LM head predicts them, so that the model has
-    the same weights as a masked LM.
+    attend to the tokens that it predicts. A causal BERT predicts them with its masked-LM head, so
+    that it has the weights of a masked LM.
     """
     row = batch.gather_tokens()
-    layout = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
-    hidden = model(row.ids, layout, row.token_type_ids)  # n d
+    hidden = model(row.ids, make_layout(batch, row), row.token_type_ids)  # n d
     operands = model.lm_head_operands(hidden)
     loss, hits = fused_linear_cross_entropy(*operands, make_next_token_targets(row))
     return {"lm": loss, "lm.accuracy": hits}
@@ -114,3 +113,13 @@ def make_next_token_targets(row: TokenRow) -> Tensor:
     """The token after each position, n; IGNORE_INDEX at the end of a sequence and in padding."""
     continues = row.positions.roll(-1) > 0  # the next token is not the first of a sequence
     return torch.where(continues, row.ids.roll(-1), IGNORE_INDEX)
+
+
+def make_layout(batch: CorpusSliceBatch, row: TokenRow) -> Varlen | Packed:
+    """The layout of a batch's row: on a GPU of one shape for every batch, else by the lengths."""
+    device = batch.corpus.device
+    if device.type == "cuda":
+        return Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+    whole, rest = divmod(batch.capacity - batch.size, batch.max_seqlen)
+    padding = [batch.max_seqlen] * whole + [rest] * (rest > 0)  # sequences of their own
+    return Packed.from_lengths([*batch.lengths, *padding], device)

@@ -23,12 +23,11 @@ from torch.nn import functional as F
 
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.device_corpus import CorpusSliceBatch, TokenRow
-from cloze.nn.layout import Varlen
 from cloze.objectives.core import Objective, Terms, scale_gradient, upcast_to_float32
 from cloze.objectives.detector import Detector
 from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy, fused_linear_sample
 from cloze.objectives.masking import Masking, mask_row
-from cloze.objectives.pretraining import compute_pair_terms, make_device_objective
+from cloze.objectives.pretraining import compute_pair_terms, make_device_objective, make_layout
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +88,7 @@ def make_detection_objective(
             num_masked=batch.num_masked,
             rng=rng,
         )
-        layout = Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
+        layout = make_layout(batch, row)
         hidden = model.generator(masked.ids, layout, row.token_type_ids)  # n g
         operands = model.generator.lm_head_operands(hidden.index_select(0, masked.positions))
         draws = torch.rand(len(masked.positions), generator=rng, device=device)

@@ -36,7 +36,7 @@ from cloze.tasks.scored_predictions import (
     prediction_confidences,
 )
 
-PRETRAINING_HEADS = {"mlm", "nsp"}
+PRETRAINING_HEADS = {"mlm", "lm", "nsp"}
 KINDS = {  # kinds of evaluation, and the description of their models
     "labelled": "a fine-tuned model",
     "similarity": "an embedding model",
@@ -357,7 +357,7 @@ def evaluation_kind(
         return _KIND_OF_FAMILY[model.family.kind]
     if not is_pretrained(model):
         return "labelled"
-    has_lm_head = "mlm" in model.task_heads and model.pooling is None
+    has_lm_head = model.module.lm_head is not None and model.pooling is None
     if not has_lm_head or pair_column is not None or label_column is not None:
         return "similarity"
     return "language" if model.module.is_causal else "masked"

@@ -82,6 +82,16 @@ class Tokenizer:
             f"max_length={self.max_length})"
         )
 
+    @property
+    def start_id(self) -> int | None:
+        """The token that begins a sequence: [CLS], or else the beginning of a text."""
+        return self.bos_id if self.cls_id is None else self.cls_id
+
+    @property
+    def end_id(self) -> int | None:
+        """The token that ends a sequence: [SEP], or else the end of a text."""
+        return self.eos_id if self.sep_id is None else self.sep_id
+
     # Loading and saving.
 
     @classmethod

@@ -36,5 +36,5 @@ def _compile(model: Encoder) -> None:
     model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
     for block in model.blocks:
         block.compile(dynamic=False, options=OPTIONS)
-    if "mlm" in model.task_heads:
+    if model.lm_head is not None:
         model.lm_head_operands = torch.compile(model.lm_head_operands, dynamic=False)  # type: ignore[method-assign]

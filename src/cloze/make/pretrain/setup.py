@@ -38,6 +38,7 @@ from cloze.metrics.pretraining import (
     make_evaluation_epoch,
     make_evaluation_masking,
 )
+from cloze.models.registry import get_family
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.fuse import move_to_device
 from cloze.nn.positions import compute_sinusoids
@@ -227,11 +228,11 @@ def open_setup(
     tokenizer = Tokenizer.load(out / TOKENIZER)
     opened = Corpus.open(corpus_folder)
     model = _build_model(recipe, tokenizer, base)
-    has_mlm = "mlm" in model.task_heads
-    if not has_mlm:
+    has_lm_head = model.module.lm_head is not None
+    if not has_lm_head:
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
-    is_masked = has_mlm and not recipe.objective.is_causal
-    fast = is_fast(recipe, distributed.device.type, distributed.world_size) and has_mlm
+    is_masked = has_lm_head and not recipe.objective.is_causal
+    fast = is_fast(recipe, distributed.device.type, distributed.world_size) and has_lm_head
     batching = recipe.batching
     batches = PackedBatches(
         opened.train,
@@ -341,7 +342,9 @@ def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None
 
         assert base is not None
         return build_student(base, layers=recipe.distill.num_layers, family=recipe.distill.family)
-    heads = ("mlm",) if recipe.sampling.pairs == "none" else ("mlm", "nsp")
+    known = get_family(recipe.model.new_config.family).module_class.TASK_HEADS
+    lm_head = "mlm" if "mlm" in known else "lm"
+    heads = (lm_head,) if recipe.sampling.pairs == "none" else (lm_head, "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)

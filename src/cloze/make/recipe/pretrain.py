@@ -15,7 +15,7 @@ from cloze.objectives.config import DistillationConfig, MaskingConfig, Objective
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
-TOKEN_KINDS = ("wordpiece", "word", "char")  # the vocabularies that have [CLS], [SEP] and [MASK]
+MASK_KINDS = ("wordpiece", "word", "char")  # the vocabularies that have [CLS], [SEP] and [MASK]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +133,10 @@ class PretrainRecipe(RawTextRecipe):
 
     def _check_vocabulary(self) -> None:
         words = self.vocabulary
-        if words.folder is None and words.kind not in TOKEN_KINDS:
+        if words.folder is None and words.kind not in MASK_KINDS and not self.objective.is_causal:
             raise ConfigError(
                 f"vocabulary.kind is {words.kind!r}, which has no [MASK] token",
-                fix=f"choose from {', '.join(TOKEN_KINDS)}",
+                fix=f"choose from {', '.join(MASK_KINDS)}",
             )
         if words.extra_tokens:  # a user who gives them expects that a model is continued
             raise ConfigError(
