@@ -120,7 +120,7 @@ def tiny_model(
         "hidden_size": 16,
         "num_layers": 2,
         "num_heads": 2,
-        "intermediate_size": 32,
+        "intermediate_size": 64 if family == "openai-gpt" else 32,
         "max_positions": positions,
         "labels": tuple(labels),
         "problem_type": problem,

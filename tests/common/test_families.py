@@ -20,6 +20,7 @@ from translators import TEXTS, translator
 
 HEADS = {
     "mlm": ("no", "yes"),
+    "lm": ("no", "yes"),
     "sequence": ("no", "yes"),
     "token": ("O", "B-X", "I-X"),
     "span": ("no", "yes"),
@@ -59,6 +60,7 @@ MADE = {
     **{
         f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
         for family, (head, labels) in product(ENCODERS, HEADS.items())
+        if head in FAMILIES[family].module_class.TASK_HEADS
     },
 }
 

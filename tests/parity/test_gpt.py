@@ -9,7 +9,6 @@ import transformers
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.models.build import build
-from cloze.models.configs.encoder import DEFAULT_LABELS
 from cloze.models.registry import get_family, resolve
 from cloze.nn.layout import Packed
 from helpers import raises, scramble, tiny_tokenizer

@@ -24,7 +24,7 @@ from cloze.nn.layers import ACTIVATIONS, LayerNorm
 class GPT(Encoder):
     """Token and position embeddings, post-norm blocks with a causal mask."""
 
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span", "choice")
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence")
     is_causal = True
 
     def __init__(self, config: GPTConfig, task_heads: Iterable[str] = ()) -> None:
@@ -59,6 +59,8 @@ class GPT(Encoder):
 class GPT2(GPT):
     """GPT with pre-norm blocks and a final norm."""
 
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span")
+
     @staticmethod
     def make_block(config: GPTConfig) -> Block:
         size = config.hidden_size
@@ -91,6 +93,4 @@ def _head(name: str, config: GPTConfig) -> TaskHead:
     if name == "token":
         dropout = config.classifier_dropout
         return LinearHead(size, labels, dropout=dropout, uses_pooler=False)
-    if name == "span":  # start and end
-        return LinearHead(size, 2, dropout=0.0, uses_pooler=False)
-    return LinearHead(size, 1, dropout=config.dropout, uses_pooler=True)  # choice
+    return LinearHead(size, 2, dropout=0.0, uses_pooler=False)  # span: start and end

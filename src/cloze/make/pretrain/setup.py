@@ -342,7 +342,7 @@ def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None
 
         assert base is not None
         return build_student(base, layers=recipe.distill.num_layers, family=recipe.distill.family)
-    known = get_family(recipe.model.new_config.family).module_class.TASK_HEADS
+    known = get_family(base.config.family if base else recipe.model.family).module_class.TASK_HEADS
     lm_head = "mlm" if "mlm" in known else "lm"
     heads = (lm_head,) if recipe.sampling.pairs == "none" else (lm_head, "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
