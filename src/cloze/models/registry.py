@@ -104,9 +104,9 @@ def encoder_capabilities(contents: Contents) -> dict[str, str]:
 
 
 def _describe_encoder_scores(contents: Contents) -> str:
-    if set(contents.task_heads) - {"mlm", "nsp"}:
+    if set(contents.task_heads) - {"mlm", "lm", "nsp"}:
         return "the metrics of its task on labelled data"
-    if "mlm" not in contents.task_heads:
+    if not {"mlm", "lm"} & set(contents.task_heads):
         return "correlation of text similarities with ratings"
     return "perplexity and bits per byte" if contents.is_causal else "MLM and NSP accuracy on text"
 
