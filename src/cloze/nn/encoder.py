@@ -171,7 +171,7 @@ def last_token_indices(hidden: Tensor, attention_mask: AttentionLayout) -> Tenso
     if isinstance(attention_mask, Packed):
         lengths = torch.tensor(attention_mask.lengths, device=attention_mask.device)
         return attention_mask.starts + lengths - 1
-    assert not isinstance(attention_mask, Varlen), "heads read no rows of unknown lengths"
+    assert not isinstance(attention_mask, Varlen), "heads do not support Varlen rows"
     rows, length = hidden.shape[:2]
     starts = torch.arange(0, rows * length, length, device=hidden.device)
     if attention_mask is None:
