@@ -23,19 +23,17 @@ from cloze.checkpoint.modules import build_reader
 from cloze.checkpoint.task import FeatureSettings
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
-from cloze.device import resolve_device
 from cloze.make.best_model import fit_best, new_state
-from cloze.make.extend_model import extend_model
 from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
+    adapt_model,
     class_weights,
     count_truncated,
     finetune_fingerprint,
     write_outputs,
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.nn.fuse import move_to_device
 from cloze.nn.heads import LinearReader
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
@@ -108,15 +106,9 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
         hidden_size=table.hidden_size if words else 0,
         num_layers=table.num_layers if words else 0,
     )
-    length = recipe.data.max_length
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
-    rng = torch.Generator().manual_seed(recipe.run.seed)
-    changes = {"labels": data.labels, "problem_type": data.problem}
-    body = extend_model(base, tokenizer, (), rng=rng, **changes)
-    device = resolve_device(recipe.run.device)
-    move_to_device(body.module, device)
+    body = adapt_model(base, data, recipe, ())
     with seed_rng(torch.device("cpu"), recipe.run.seed):
-        reader = build_reader(spec, len(data.labels)).to(device)
+        reader = build_reader(spec, len(data.labels)).to(body.device)
     return replace(body, task=replace(data.task, features=spec), reader=reader.eval())
 
 

@@ -12,13 +12,12 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.data.labelled.examples import QuestionExample
-from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.make.best_model import fit_best, new_state
-from cloze.make.extend_model import extend_model
 from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
+    adapt_model,
     class_weights,
     count_truncated,
     finetune_fingerprint,
@@ -33,7 +32,6 @@ from cloze.make.finetune.transfer import (
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.metrics import squad
-from cloze.nn.fuse import move_to_device
 from cloze.objectives.core import Objective
 from cloze.objectives.labelled import (
     make_choice_objective,
@@ -84,14 +82,9 @@ def finetune_model(
 
 def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The model with a head for the task, on the training device."""
-    length, dropout = recipe.data.max_length, recipe.transfer.dropout
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
-    changes: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
-    if dropout is not None:
-        changes |= {"dropout": dropout, "attention_dropout": dropout}
-    rng = torch.Generator().manual_seed(recipe.run.seed)
-    model = extend_model(base, tokenizer, (data.task.head,), rng=rng, **changes)
-    move_to_device(model.module, resolve_device(recipe.run.device))
+    dropout = recipe.transfer.dropout
+    changes = {} if dropout is None else {"dropout": dropout, "attention_dropout": dropout}
+    model = adapt_model(base, data, recipe, (data.task.head,), **changes)
     return replace(model, task=data.task, reader=None)
 
 

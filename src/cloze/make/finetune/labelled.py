@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
@@ -26,10 +27,13 @@ from cloze.data.labelled.examples import (
 )
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.sources import check_row_source
+from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
+from cloze.make.extend_model import extend_model
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.run import run_fingerprint
+from cloze.nn.fuse import move_to_device
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, find_main_metric, metric_kind
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
@@ -58,9 +62,8 @@ class Labelled:
     problem: str | None
     skipped: int = 0
     counts: Counter[str] = field(default_factory=Counter)  # of the training labels
-    selection_metrics: tuple[
-        str, ...
-    ] = ()  # their mean selects the best model (default: the task's own)
+    # their mean selects the best model (default: the task's own)
+    selection_metrics: tuple[str, ...] = ()
 
     @property
     def selection_metric(self) -> str:
@@ -192,6 +195,23 @@ def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, An
     """What must be equal for a run to be resumed."""
     settings = run_fingerprint(recipe, "data.train", "data.dev", "model")
     return {"recipe": settings, "data": data.fingerprint}
+
+
+def adapt_model(
+    base: Model,
+    data: Labelled,
+    recipe: FinetuneRecipe,
+    heads: Iterable[str],
+    **changes: Any,  # noqa: ANN401
+) -> Model:
+    """The model with these heads, the labels and the recipe's maximum length, on its device."""
+    length = recipe.data.max_length
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
+    rng = torch.Generator().manual_seed(recipe.run.seed)
+    labels: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
+    model = extend_model(base, tokenizer, heads, rng=rng, **labels, **changes)
+    move_to_device(model.module, resolve_device(recipe.run.device))
+    return model
 
 
 def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
