@@ -94,7 +94,7 @@ def test_twenty_kills_lose_nothing(data_dir, script, vocab, tmp_path):
     assert resumed.is_intact()
     straight = prepare_corpus(source, tokenizer, tmp_path / "straight", workers=1)
     assert resumed.summary == straight.summary
-    for name in ("sentences", "documents"):
+    for name in ("sentence_starts", "document_starts"):
         assert np.array_equal(getattr(resumed, name), getattr(straight, name))
     assert not list((tmp_path / "c" / "shards").glob(".*"))
 
