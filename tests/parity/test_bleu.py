@@ -1,4 +1,4 @@
-"""BLEU beside sacreBLEU."""
+"""BLEU against sacreBLEU."""
 
 import gzip
 import lzma
@@ -61,7 +61,7 @@ def test_generated_lines(tokenize):
         same(shuffled(told, rng), told, tokenize)
 
 
-def test_the_edges():
+def test_edge_cases():
     for found, told in (
         (["a"], ["a"]),
         (["a b c d"], ["a b c d"]),

@@ -1,4 +1,4 @@
-"""The files of predictions give others' scorers the scores that `evaluate` tells."""
+"""Prediction files, scored by seqeval and scikit-learn, have the scores of `evaluate`."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Encoders without a task, judged as transformers and sentence-transformers would."""
+"""Evaluation of encoders without a task against transformers and sentence-transformers."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_hidden_words_one_sample_after_another(family, tmp_path):
+def test_mlm_accuracy_sample_by_sample(family, tmp_path):
     heads, kind = FAMILIES[family]
     model = tiny_model(*heads, family=family)
     peer = kind.from_pretrained(model.save(tmp_path / "m")).eval()
@@ -74,7 +74,7 @@ def test_hidden_words_one_sample_after_another(family, tmp_path):
     [Pooling(modes=("mean",), normalize=True), Pooling(modes=("cls", "max"), max_seq_length=7)],
     ids=lambda pooling: "+".join(pooling.modes),
 )
-def test_likeness_is_sentence_transformers_similarity(pooling, tmp_path):
+def test_similarities_equal_sentence_transformers(pooling, tmp_path):
     base = tiny_model()
     scramble(base.module, seed=3)
     folder = cloze.Model(

@@ -1,4 +1,4 @@
-"""`fill` against transformers' own pipeline, on a model both open."""
+"""`fill` against the pipeline of transformers."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Both ways with transformers, at tiny sizes, over generated configurations and every head."""
+"""transformers loads our models and we load theirs: generated configurations, all heads."""
 
 import random
 
@@ -155,7 +155,7 @@ def with_pooler(family, number, heads):
 
 
 @pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS)
-def test_what_we_write_they_read(family, number, heads, tmp_path):
+def test_transformers_loads_our_models(family, number, heads, tmp_path):
     config = our_config(family, number, heads)
     parts = with_pooler(family, number, heads)
     module = build(config, heads, rng=torch.Generator().manual_seed(number), **parts).eval()
@@ -170,7 +170,7 @@ def test_what_we_write_they_read(family, number, heads, tmp_path):
 
 
 @pytest.mark.parametrize(("family", "number", "heads"), CONFIGURATIONS)
-def test_what_they_write_we_read(family, number, heads, tmp_path):
+def test_we_load_their_models(family, number, heads, tmp_path):
     config = our_config(family, number, heads)
     parts = with_pooler(family, number, heads)
     values = resolve(get_family(config.family).layout).write_config(config, heads)

@@ -1,4 +1,4 @@
-"""KenLM's reader opens our ARPA files and gives every word our probability."""
+"""KenLM reads our ARPA files and gives every word the same probability."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Scores against scikit-learn, scipy and seqeval on generated inputs; tolerance 1e-9."""
+"""Metrics against scikit-learn, scipy and seqeval on generated inputs; tolerance 1e-9."""
 
 import warnings
 
@@ -31,7 +31,7 @@ def close(a, b):
 
 
 @given(pairs)
-def test_labels_are_scored_as_scikit_learn_does(both):
+def test_labels_equal_scikit_learn(both):
     gold, said = map(list, zip(*both, strict=True))
     known = sorted({*gold, *said})
     found = compute_scores("classify", gold, said)
@@ -53,7 +53,7 @@ def matthews(gold, said):
 
 
 @given(pairs)
-def test_matthews_is_theirs(both):
+def test_matthews_correlation_equals_scikit_learn(both):
     gold, said = map(list, zip(*both, strict=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # theirs warns where all is one label
@@ -75,7 +75,7 @@ measured = st.integers(-4, 4).map(float) | st.floats(-1e3, 1e3).map(lambda x: ro
 
 
 @given(st.lists(st.tuples(measured, measured), min_size=2, max_size=40))
-def test_correlations_are_those_of_scipy(both):
+def test_correlations_equal_scipy(both):
     gold, said = map(list, zip(*both, strict=True))
     if len({*gold}) == 1 or len({*said}) == 1:
         assert (
@@ -95,7 +95,7 @@ def tagged(letters):
 
 
 @given(tagged("BI") | tagged("BIES") | tagged("I"))
-def test_spans_are_counted_as_seqeval_does(sentences):
+def test_spans_equal_seqeval(sentences):
     """Any order of tags, most of them malformed, in all three schemes."""
     gold = [[one for one, _ in sentence] for sentence in sentences]
     said = [[one for _, one in sentence] for sentence in sentences]

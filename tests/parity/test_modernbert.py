@@ -1,4 +1,4 @@
-"""ModernBERT both ways with transformers, at tiny sizes: every head, windows, both spellings."""
+"""ModernBERT against transformers in both directions: heads, windows, old and new settings."""
 
 import json
 import random
@@ -127,7 +127,7 @@ def their_model(config, heads, seed=0, **changes):
 
 
 @pytest.mark.parametrize(("number", "heads"), CASES)
-def test_what_we_write_they_read(number, heads, tmp_path):
+def test_transformers_loads_our_models(number, heads, tmp_path):
     model = our_model(number, heads)
     model.save(tmp_path / "m")
     peer, loading = AUTO[heads].from_pretrained(tmp_path / "m", output_loading_info=True)
@@ -141,7 +141,7 @@ def test_what_we_write_they_read(number, heads, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "heads"), CASES)
-def test_what_they_write_we_read(number, heads, tmp_path):
+def test_we_load_their_models(number, heads, tmp_path):
     config = our_config(number, heads)
     peer = their_model(config, heads, number)
     peer.save_pretrained(tmp_path / "m")
@@ -172,7 +172,7 @@ def test_packed_equals_padded(number):
         )
 
 
-def test_every_layer_is_theirs():
+def test_every_layer_equals_theirs():
     config = our_config(9, ())
     peer = their_model(config, ())
     ids, mask = batch(config)
@@ -249,7 +249,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("values", [OLD, NEW], ids=["old", "new"])
-def test_both_spellings_of_the_settings(values, tmp_path):
+def test_old_and_new_settings(values, tmp_path):
     """The published folders were written by an older library than the one installed."""
     peer = transformers.ModernBertForMaskedLM(transformers.ModernBertConfig(**values)).eval()
     scramble(peer, 3)

@@ -89,7 +89,7 @@ def both(request, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["The <mask> sat on the mat.", "<mask> saw it", "in the <mask>"])
-def test_fills_are_theirs(both, text):
+def test_fill_equals_transformers(both, text):
     peer, tokenizer, model = both
     given = tokenizer(text, return_tensors="pt")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The real checkpoint and generated folders against sentence-transformers."""
+"""A published checkpoint and generated folders against sentence-transformers."""
 
 import random
 import re
@@ -50,7 +50,7 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
     ],
     ids=lambda pooling: "+".join(pooling.modes),
 )
-def test_they_read_what_we_write(pooling, tmp_path):
+def test_sentence_transformers_loads_our_models(pooling, tmp_path):
     config = BertConfig(
         vocab_size=len(PIECES),
         hidden_size=8,
@@ -81,7 +81,7 @@ def bert_with(pooling, tokenizer):
     return Model(module=module, tokenizer=tokenizer, config=config, pooling=pooling)
 
 
-def test_their_length_wins_over_the_tokenizers(tmp_path):
+def test_max_seq_length_takes_precedence(tmp_path):
     model = bert_with(Pooling(max_seq_length=64), tiny_tokenizer().with_max_length(32))
     folder = model.save(tmp_path / "m")
     texts = ["a b c d e f g h i j " * 5, "a b c d e f g h i j " * 9]  # of 52 and of 92 pieces
@@ -90,7 +90,7 @@ def test_their_length_wins_over_the_tokenizers(tmp_path):
     assert np.abs(cloze.embed(cloze.load(folder), texts) - peer.encode(texts)).max() <= 1e-5
 
 
-def test_prompts_and_similarity_come_through(tmp_path):
+def test_prompts_and_similarity_are_kept(tmp_path):
     prompts = {"query": "the cat: ", "document": "a b: "}
     model = bert_with(Pooling(prompts=prompts, similarity="dot"), tiny_tokenizer())
     peer = SentenceTransformer(str(model.save(tmp_path / "ours")), device="cpu")
@@ -100,7 +100,7 @@ def test_prompts_and_similarity_come_through(tmp_path):
     assert (opened.prompts, opened.similarity, opened.prompt) == (prompts, "dot", "")
 
 
-def test_a_body_in_a_folder_of_its_own(tmp_path):
+def test_a_body_in_a_subfolder(tmp_path):
     folder = bert_with(Pooling(max_seq_length=12), tiny_tokenizer()).save(tmp_path / "m")
     (folder / "0_Transformer").mkdir()
     for file in [one for one in folder.iterdir() if one.is_file() and "modules" not in one.name]:
@@ -112,7 +112,7 @@ def test_a_body_in_a_folder_of_its_own(tmp_path):
     assert np.abs(cloze.embed(cloze.load(folder), texts) - theirs).max() <= 1e-5
 
 
-def test_we_read_what_they_write(minilm, tmp_path):
+def test_we_load_models_of_sentence_transformers(minilm, tmp_path):
     peer = SentenceTransformer(str(minilm), device="cpu")
     peer.max_seq_length = 12
     peer.save(str(tmp_path / "m"))

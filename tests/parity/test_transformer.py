@@ -1,4 +1,4 @@
-"""The Transformer beside torch's own, with the same weights."""
+"""The Transformer against torch's own, with the same weights."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def copied(theirs, ours):
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @torch.no_grad()
-def test_it_equals_torchs_transformer(norm):
+def test_equals_the_transformer_of_torch(norm):
     config = TransformerConfig(vocab_size=30, norm=norm, **SHAPE)
     ours = scramble(Transformer(config)).double().eval()
     pre = norm == "pre"
@@ -81,7 +81,7 @@ def test_it_equals_torchs_transformer(norm):
 
 
 @torch.no_grad()
-def test_attention_to_the_source_equals_torchs():
+def test_cross_attention_equals_torch():
     ours = scramble(CrossAttention(16, 4)).double()
     theirs = nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
     theirs.in_proj_weight.copy_(ours.qkv.weight)

@@ -1,4 +1,4 @@
-"""Files both ways, n-grams, scores and searches beside gensim's."""
+"""Files, n-grams, scores and searches against gensim."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def theirs(ours):
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_gensim_opens_ours(ours, tmp_path, binary):
+def test_gensim_reads_our_files(ours, tmp_path, binary):
     path = export_vectors(ours, tmp_path / ("words.bin" if binary else "words"))
     read = models.KeyedVectors.load_word2vec_format(str(path), binary=binary)
     assert read.index_to_key == WORDS
@@ -51,7 +51,7 @@ def test_gensim_opens_ours(ours, tmp_path, binary):
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_ours_opens_gensims(ours, theirs, tmp_path, binary):
+def test_we_read_files_of_gensim(ours, theirs, tmp_path, binary):
     path = tmp_path / ("words.bin" if binary else "words")
     theirs.save_word2vec_format(str(path), binary=binary)
     read = import_vectors(path).module
@@ -77,7 +77,7 @@ def test_n_grams_hash_as_in_fasttext(word):
     assert sorted(grams.hash_ngrams(word)) == sorted(expected)
 
 
-def test_searches_give_the_same(ours, theirs):
+def test_searches_equal_gensim(ours, theirs):
     def same(found, expected):
         assert [near.word for near in found.words] == [word for word, _ in expected]
         scores = [score for _, score in expected]
@@ -113,7 +113,7 @@ def both(data_dir):
 
 
 @pytest.mark.data
-def test_analogies_are_counted_as_gensim_counts_them(both, tmp_path):
+def test_analogies_equal_gensim(both, tmp_path):
     folder, ours, theirs = both
     lines = (folder / "questions-words.txt").read_text().splitlines()
     few = tmp_path / "questions.txt"  # gensim asks one by one
@@ -127,7 +127,7 @@ def test_analogies_are_counted_as_gensim_counts_them(both, tmp_path):
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["wordsim353-sim", "simlex999"])
-def test_similarities_are_counted_as_gensim_counts_them(both, tmp_path, name):
+def test_similarities_equal_gensim(both, tmp_path, name):
     folder, ours, theirs = both
     pairs = read_pairs(folder / f"{name}.csv")
     table = tmp_path / "pairs.tsv"

@@ -1,4 +1,4 @@
-"""Whatever stands in a folder's settings: it opens, or one of our errors says why not."""
+"""Any settings in a folder: the model loads, or one of our errors says why not."""
 
 import copy
 import json
@@ -95,7 +95,7 @@ def changed(whole, where, value):
 @pytest.mark.parametrize(("name", "file"), FILES)
 @setting(max_examples=40)
 @given(data=st.data())
-def test_settings_are_not_trusted(folders, name, file, data):
+def test_any_settings_load_or_raise(folders, name, file, data):
     path = folders[name] / file
     before = path.read_bytes()
     whole = json.loads(before)
@@ -122,7 +122,7 @@ def test_settings_are_not_trusted(folders, name, file, data):
         ("features", "cloze.json", ("features", "num_layers"), ("features.num_layers", "0")),
     ],
 )
-def test_what_is_missing_is_named(folders, name, file, where, said):
+def test_missing_settings_are_named(folders, name, file, where, said):
     path = folders[name] / file
     before = path.read_bytes()
     path.write_text(json.dumps(changed(json.loads(before), where, DROP)))

@@ -1,4 +1,4 @@
-"""Laws of word vectors: files, trees, tables of chances, chunks."""
+"""Properties of word vectors: files, Huffman trees, alias tables, n-grams."""
 
 import io
 import itertools
@@ -36,7 +36,7 @@ TABLES = st.tuples(st.integers(1, 6), st.integers(2, 5)).flatmap(
 
 
 @given(TABLES, st.booleans())
-def test_files_keep_every_bit(made, binary):
+def test_files_preserve_every_bit(made, binary):
     words, table = made
     stream = io.BytesIO()
     write_vectors(stream, words, table, binary=binary)
@@ -48,7 +48,7 @@ def test_files_keep_every_bit(made, binary):
 
 
 @given(TABLES, st.data())
-def test_a_binary_file_that_is_cut_is_always_told(made, data):
+def test_a_truncated_binary_file_is_an_error(made, data):
     stream = io.BytesIO()
     write_vectors(stream, *made, binary=True)
     whole = stream.getvalue()[:-1]  # the last newline says nothing
@@ -61,7 +61,7 @@ def test_a_binary_file_that_is_cut_is_always_told(made, data):
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_no_bytes_break_the_reader(data, binary):
+def test_no_bytes_crash_the_reader(data, binary):
     try:
         words, table = read_vectors(io.BytesIO(data), len(data), "x", binary=binary)
     except InputError:
@@ -71,7 +71,7 @@ def test_no_bytes_break_the_reader(data, binary):
 
 
 @given(COUNTS)
-def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
+def test_huffman_codes_are_prefix_free_and_optimal(counts):
     starts, nodes, labels = build_huffman_paths(counts)
     codes = ["".join(str(int(x)) for x in labels[a:b]) for a, b in itertools.pairwise(starts)]
     assert len(set(codes)) == len(counts)
@@ -86,7 +86,7 @@ def test_a_huffman_tree_is_a_code_without_prefixes_and_optimal(counts):
 
 
 @given(COUNTS, st.floats(-1, 2))
-def test_an_alias_table_gives_each_word_its_chance(counts, power):
+def test_an_alias_table_has_the_probability_of_each_word(counts, power):
     chances = compute_noise_distribution(counts, power)
     bars, aliases = build_alias_table(chances)
     drawn = np.zeros(len(counts))
@@ -96,7 +96,7 @@ def test_an_alias_table_gives_each_word_its_chance(counts, power):
 
 
 @given(st.text(max_size=30), st.integers(1, 4), st.integers(0, 3), st.integers(1, 1000))
-def test_n_grams_are_as_many_as_a_word_has(word, shortest, more, buckets):
+def test_the_number_of_ngrams(word, shortest, more, buckets):
     grams = CharNGrams(min_n=shortest, max_n=shortest + more, buckets=buckets)
     length = len(word) + 2
     expected = sum(max(length - n + 1, 0) for n in range(shortest, shortest + more + 1))
@@ -108,7 +108,7 @@ def test_n_grams_are_as_many_as_a_word_has(word, shortest, more, buckets):
 
 
 @given(st.text(max_size=60))
-def test_words_hold_no_white_space_and_split_again_into_themselves(line):
+def test_words_have_no_whitespace_and_are_split_into_themselves(line):
     words = split_text(line, config=Word2VecVocabulary())
     assert all(len(word.split()) == 1 for word in words)
     assert split_text(" ".join(words), config=Word2VecVocabulary(lowercase=False)) == words
@@ -117,7 +117,7 @@ def test_words_hold_no_white_space_and_split_again_into_themselves(line):
 @given(
     st.lists(st.sampled_from("abc"), max_size=12), st.sets(st.sampled_from(["a b", "b c", "c c"]))
 )
-def test_joining_loses_no_word(words, pairs):
+def test_joining_phrases_keeps_every_word(words, pairs):
     joined = join_phrases(words, frozenset(pairs))
     assert "_".join(joined).split("_") == (words or [""])
     assert all(word.count("_") <= 1 for word in joined)

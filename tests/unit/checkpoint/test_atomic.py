@@ -1,4 +1,4 @@
-"""A folder takes its name whole, or what was there before stays."""
+"""Atomic writing: a folder is replaced completely, or the old one stays."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_failure_while_saving_leaves_the_old_folder(old):
     "error",
     [OSError(28, "No space left on device"), SafetensorError("I/O error: … (os error 28)")],
 )
-def test_a_full_disk_is_told_and_the_old_model_stays(old, error, monkeypatch):
+def test_a_full_disk_is_reported_and_the_old_model_stays(old, error, monkeypatch):
     def full(*_args, **_kwargs):
         raise error
 
@@ -56,7 +56,7 @@ def test_a_full_disk_is_told_and_the_old_model_stays(old, error, monkeypatch):
 
 
 @pytest.mark.parametrize("swaps", [True, False])
-def test_the_old_folder_gives_way(old, swaps, monkeypatch):
+def test_an_old_folder_is_replaced(old, swaps, monkeypatch):
     if not swaps:  # as on a system that cannot swap two names at once
         monkeypatch.setattr(atomic, "_exchange", lambda *_: False)
     overwrite(old)
@@ -65,7 +65,7 @@ def test_the_old_folder_gives_way(old, swaps, monkeypatch):
 
 
 @pytest.mark.parametrize("fails", [1, 2])
-def test_a_name_that_cannot_change_hands_leaves_the_old_folder(old, fails, monkeypatch):
+def test_a_failed_rename_leaves_the_old_folder(old, fails, monkeypatch):
     rename, calls = Path.rename, []
 
     def failing(path, to):
@@ -82,7 +82,7 @@ def test_a_name_that_cannot_change_hands_leaves_the_old_folder(old, fails, monke
     assert list(old.parent.iterdir()) == [old]
 
 
-def test_a_link_stays_one_and_a_file_gives_way(tmp_path):
+def test_a_symbolic_link_is_kept_and_a_file_is_replaced(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "file").write_text("")
@@ -94,7 +94,7 @@ def test_a_link_stays_one_and_a_file_gives_way(tmp_path):
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
-def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
+def test_models_and_states_have_the_permissions_of_the_umask(tmp_path, mask):
     words = word_model(words=("a",), vectors=np.ones((1, 2), np.float32))
     before = os.umask(mask)
     try:
@@ -111,11 +111,11 @@ def test_models_and_states_are_for_whoever_the_umask_lets_in(tmp_path, mask):
         assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~mask, path
 
 
-def test_death_at_any_operation_leaves_the_old_model_or_the_new_one(tmp_path):
+def test_a_crash_at_any_operation_leaves_the_old_model_or_the_new_one(tmp_path):
     in_one_process(die_while_saving_into, tmp_path / "run")
 
 
-def test_a_disk_without_links_takes_copies(tmp_path, monkeypatch):
+def test_without_hard_links_files_are_copied(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(1, "Operation not permitted")
 
@@ -126,7 +126,7 @@ def test_a_disk_without_links_takes_copies(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "cloze.json").exists()
 
 
-def test_what_a_killed_process_left_goes_and_what_others_do_stays(old):
+def test_leftovers_of_a_killed_process_are_removed(old):
     left = old.with_name(".m.0123abcd.new")
     left.mkdir()
     (left / "half").write_text("")
@@ -139,7 +139,7 @@ def test_what_a_killed_process_left_goes_and_what_others_do_stays(old):
     assert {path.name for path in old.parent.iterdir()} == {"m", *others}
 
 
-def test_a_failure_names_the_folder_and_not_its_hidden_place(old):
+def test_an_error_names_the_folder_and_not_the_temporary_one(old):
     def fails(error):
         with atomic_folder(old, overwrite=True) as work:
             raise error(work)

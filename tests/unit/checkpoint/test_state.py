@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_state_comes_back_as_it_was(tmp_path):
+def test_a_state_is_saved_and_read(tmp_path):
     path = save_state(tmp_path / "state", numbered(12))
     assert path.name == "000001-step-12"
     assert files_of(path) == {
@@ -39,7 +39,7 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     assert step_of(tmp_path / "state") == 12
 
 
-def test_a_state_without_tensors_of_a_kind(tmp_path):
+def test_a_state_without_tensors(tmp_path):
     """As before the first step, when the optimiser has no moments yet."""
     empty = room.SavedState(step=0, tensors={"model": {}, "optimiser": {}}, metadata={})
     read = read_state(save_state(tmp_path, empty))
@@ -56,7 +56,7 @@ def test_only_the_newest_are_kept_and_none_replaces_another(tmp_path):
     assert names(tmp_path) == ["000006-step-2"], "the last one always stays"
 
 
-def test_no_state_at_all(tmp_path):
+def test_without_a_state(tmp_path):
     assert find_newest_state(tmp_path / "absent") is None
     (tmp_path / "notes").mkdir()
     assert find_newest_state(tmp_path) is None
@@ -69,7 +69,7 @@ def flipped(content: bytes, place: int, bit: int) -> bytes:
 @pytest.mark.parametrize(
     "name", ["model.safetensors", "optimizer.safetensors", "metadata.json", MANIFEST]
 )
-def test_any_damage_to_any_file_is_found(tmp_path, name):
+def test_any_damage_to_any_file_is_detected(tmp_path, name):
     old, new = (save_state(tmp_path, numbered(step)) for step in (1, 2))
     file = new / name
     sound = file.read_bytes()
@@ -95,7 +95,7 @@ def test_any_damage_to_any_file_is_found(tmp_path, name):
     assert find_newest_state(tmp_path) == new
 
 
-def test_every_bit_of_the_manifest_counts(tmp_path):
+def test_any_changed_bit_of_the_manifest_is_detected(tmp_path):
     path = save_state(tmp_path, numbered(1, size=1))
     sound = (path / MANIFEST).read_bytes()
     for place in range(len(sound)):
@@ -110,14 +110,14 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
 @pytest.mark.parametrize(
     "files", [{"metadata.json": 3}, {"../../x": [1, "a"]}, {"metadata.json": [1]}]
 )
-def test_a_manifest_of_another_make_is_refused(tmp_path, files):
+def test_an_invalid_manifest_is_an_error(tmp_path, files):
     path = save_state(tmp_path, numbered(1))
     (path / MANIFEST).write_bytes(room._encode_json(room._make_manifest(files)))
     with raises(FolderError, MANIFEST):
         verify_state(path)
 
 
-def test_a_state_of_a_later_version_says_so(tmp_path):
+def test_a_state_of_another_version_is_an_error(tmp_path):
     path = save_state(tmp_path, numbered(1))
     manifest = json.loads((path / MANIFEST).read_text())
     (path / MANIFEST).write_text(json.dumps(manifest | {"format_version": 99}))
@@ -125,7 +125,7 @@ def test_a_state_of_a_later_version_says_so(tmp_path):
         read_state(path)
 
 
-def test_when_all_are_damaged_nothing_is_taken_and_nothing_removed(tmp_path):
+def test_if_all_states_are_damaged_none_is_used_or_removed(tmp_path):
     for step in (1, 2):
         (save_state(tmp_path, numbered(step)) / "model.safetensors").write_bytes(b"")
     with pytest.warns(DamagedStateWarning):
@@ -133,7 +133,7 @@ def test_when_all_are_damaged_nothing_is_taken_and_nothing_removed(tmp_path):
     assert len(names(tmp_path)) == 2
 
 
-def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_path, monkeypatch):
+def test_the_last_good_state_is_kept_until_a_newer_one_is_verified(tmp_path, monkeypatch):
     """A disk that lies: what was just written reads back as something else."""
     good = save_state(tmp_path, numbered(1), keep=1)
     write = room._write
@@ -150,9 +150,7 @@ def test_the_last_good_state_stays_until_a_newer_one_is_known_to_be_good(tmp_pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
-def test_a_state_gets_its_name_when_the_disk_has_all_of_it_and_the_parent_learns_it(
-    tmp_path, monkeypatch
-):
+def test_a_state_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
     """Every file flushed, the manifest last; then the name; then the folder that holds the name."""
     done = []
     fsync, rename = os.fsync, Path.rename
@@ -195,7 +193,7 @@ def full_for_safetensors(*_args, **_kwargs):
         ("pathlib.Path.mkdir", full),
     ],
 )
-def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, where, what):
+def test_a_full_disk_is_reported_and_older_states_stay(tmp_path, monkeypatch, where, what):
     save_state(tmp_path, numbered(1))
     save_state(tmp_path, numbered(2))
     with monkeypatch.context() as patch:
@@ -208,7 +206,7 @@ def test_a_full_disk_says_so_and_leaves_what_was_there(tmp_path, monkeypatch, wh
     assert step_of(tmp_path) == 3
 
 
-def test_only_what_was_saved_before_can_be_gone_on_from(tmp_path, monkeypatch):
+def test_the_fix_says_whether_there_is_a_state_to_resume_from(tmp_path, monkeypatch):
     monkeypatch.setattr(room, "save_file", full_for_safetensors)
     with raises(FolderError, "step 1", fix=("space", "start")):
         save_state(tmp_path / "state", numbered(1))
@@ -219,7 +217,7 @@ def test_only_what_was_saved_before_can_be_gone_on_from(tmp_path, monkeypatch):
         save_state(tmp_path / "state", numbered(2))
 
 
-def test_the_second_of_two_files_may_be_the_one_that_does_not_fit(tmp_path, monkeypatch):
+def test_the_disk_may_be_full_at_the_second_file(tmp_path, monkeypatch):
     def second(tensors, path):
         full_for_safetensors() if path.name.startswith("opt") else safetensors.torch.save_file(
             tensors, path
@@ -231,13 +229,13 @@ def test_the_second_of_two_files_may_be_the_one_that_does_not_fit(tmp_path, monk
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_written_says_why(tmp_path):
+def test_the_reason_of_a_write_error_is_reported(tmp_path):
     (tmp_path / "state").write_text("a file in the way")
     with raises(FolderError, "step 1", "exists"):
         save_state(tmp_path / "state", numbered(1))
 
 
-def test_what_a_killed_process_left_is_swept_up(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     left = tmp_path / ".000001-step-9.abc"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
@@ -247,7 +245,7 @@ def test_what_a_killed_process_left_is_swept_up(tmp_path):
     assert names(tmp_path) == [".keep", "000001-step-1"]
 
 
-def test_death_at_any_operation_leaves_the_state_before_or_the_one_after(tmp_path):
+def test_a_crash_at_any_operation_leaves_the_old_state_or_the_new_one(tmp_path):
     in_one_process(die_at_every_operation, tmp_path)
 
 

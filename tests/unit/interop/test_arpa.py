@@ -1,4 +1,4 @@
-"""ARPA files: the layout, what others write, what is wrong with a file and where."""
+"""ARPA files: the format, files of other toolkits, errors with line numbers."""
 
 import math
 import re
@@ -54,7 +54,7 @@ def plainly(text):
     return found, counts
 
 
-def test_what_is_written_by_its_rules():
+def test_the_written_file():
     model = language_model(text_model(3))
     text = "".join(write_arpa(model.vocabulary, model.module))
     assert text.startswith("\\data\\\nngram 1=")
@@ -80,7 +80,7 @@ def test_what_is_written_by_its_rules():
         assert scored == pytest.approx(np.array(expected) * math.log(10), abs=1e-5)
 
 
-def test_what_others_write():
+def test_files_of_other_toolkits():
     words, model = read(SMALL)
     assert words == ["<unk>", "<s>", "</s>", "cat", "sat"]
     assert np.exp(model.next_log_probs([BOS])[3]) == pytest.approx(10**-0.1)
@@ -88,7 +88,7 @@ def test_what_others_write():
     assert model.next_log_probs([])[BOS] == -np.inf  # whatever the file says
 
 
-def test_spaces_for_tabs_and_a_shouted_unk():
+def test_spaces_instead_of_tabs_and_an_uppercase_unk():
     spaced = SMALL.replace("\t", "  ").replace("<unk>", "<UNK>").replace("cat sat", "<UNK> sat")
     words, model = read(spaced)
     assert words[UNK] == "<unk>"
@@ -128,18 +128,18 @@ def test_a_file_without_unk():
         ("\t</s>\n-0.3", "\tend\n-0.3", ("x.arpa:12", "/s", "1")),
     ],
 )
-def test_what_can_be_wrong(old, new, problem):
+def test_errors_have_line_numbers(old, new, problem):
     with raises(InputError, problem):
         read(SMALL.replace(old, new, 1))
 
 
-def test_an_order_too_high():
+def test_an_order_that_is_too_high():
     counts = "".join(f"ngram {n}=0\n" for n in range(3, 8))
     with raises(InputError, "7", fix="1 to 5"):
         read(SMALL.replace("ngram 2=3\n", "ngram 2=3\n" + counts))
 
 
-def test_a_context_that_is_missing():
+def test_a_missing_context():
     text = SMALL.replace("2=3\n", "2=3\nngram 3=2\n").replace(
         "\\end\\", "\\3-grams:\n-0.1\t<s> cat sat\n-0.1\tsat cat sat\n\\end\\"
     )
@@ -148,7 +148,7 @@ def test_a_context_that_is_missing():
 
 
 @pytest.mark.parametrize("piece", ["two words", "", "<s>"])
-def test_pieces_that_cannot_be_written(piece):
+def test_tokens_that_cannot_be_written(piece):
     model = language_model(text_model(1))
     words = [*model.vocabulary[:-1], piece]
     with raises(InputError, "ARPA", fix="space"):

@@ -23,7 +23,7 @@ def read(data: bytes, **how):
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
-def test_what_is_written_is_read_bit_for_bit(how):
+def test_written_vectors_are_read_unchanged(how):
     words, table = read(written(**how), **how)
     assert words == WORDS
     assert (table == TABLE).all()
@@ -38,47 +38,47 @@ def test_without_a_header():
         assert (table == TABLE).all()
 
 
-def test_numbers_for_a_word_are_no_header_if_told_so():
+def test_a_first_line_of_numbers_without_a_header():
     words, table = read(b"3 2\n4 5\n", header=False)
     assert words == ["3", "4"]
     assert table.tolist() == [[2], [5]]
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}, {"header": False}])
-def test_a_limit_reads_the_first_words(how):
+def test_max_words_reads_the_first_words(how):
     words, table = read(written(**how), max_words=2, **how)
     assert words == WORDS[:2]
     assert (table == TABLE[:2]).all()
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
-def test_a_limit_may_be_larger_than_the_file(how):
+def test_max_words_may_be_larger_than_the_file(how):
     assert read(written(**how), max_words=99, **how)[0] == WORDS
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
-def test_a_leading_newline_is_tolerated(how):
+def test_a_leading_newline_is_ignored(how):
     assert read(b"\n" + written(**how), **how)[0] == WORDS
 
 
-def test_binary_words_need_no_newline_between():
+def test_binary_files_without_newlines():
     data = b"2 1\n" + b"a " + struct.pack("<f", 1) + b"b " + struct.pack("<f", 2)
     assert read(data, binary=True)[0] == ["a", "b"]
 
 
-def test_a_vector_may_hold_bytes_that_look_like_newlines_and_spaces():
+def test_vectors_with_bytes_of_newlines_and_spaces():
     table = np.frombuffer(b"\n   \n\n\n ", "<f4").reshape(1, 2)
     stream = io.BytesIO()
     write_vectors(stream, ["a"], table, binary=True)
     assert (read(stream.getvalue(), binary=True)[1] == table).all()
 
 
-def test_words_of_glove_may_hold_spaces():
+def test_words_of_glove_may_contain_spaces():
     words, _ = read(b"the 1 2\n. . . 3 4\nat name 5 6\n")
     assert words == ["the", ". . .", "at name"]
 
 
-def test_trailing_spaces_as_fasttext_has_them():
+def test_trailing_spaces_of_fasttext():
     assert read(b"1 2\na 1 2 \n")[1].tolist() == [[1, 2]]
 
 
@@ -109,17 +109,17 @@ def test_trailing_spaces_as_fasttext_has_them():
         (b"1 1\na 1234b 1234", {"binary": True}, ("x.vec", "1")),
     ],
 )
-def test_bad_files_are_told(data, how, wrong):
+def test_invalid_files_are_errors(data, how, wrong):
     with raises(InputError, wrong):
         read(data, **how)
 
 
-def test_a_limit_of_none_is_told():
+def test_max_words_of_zero_is_an_error():
     with raises(ConfigError, "max_words", "0"):
         read(written(), max_words=0)
 
 
 @pytest.mark.parametrize("word", ["", "new york", " a", "a\n"])
-def test_words_that_the_format_cannot_hold(word):
+def test_words_that_cannot_be_written(word):
     with raises(InputError, "format", fix="_"):
         write_vectors(io.BytesIO(), [word], TABLE[:1])

@@ -1,4 +1,4 @@
-"""BLEU by hand."""
+"""BLEU, with expected values computed by hand."""
 
 import math
 
@@ -33,13 +33,13 @@ def test_a_worked_example():
     assert found.brevity_penalty == 1.0
 
 
-def test_short_translations_pay():
+def test_short_translations_have_a_brevity_penalty():
     found = compute_bleu(["a b c d"], ["a b c d e f"])
     assert found.brevity_penalty == pytest.approx(math.exp(1 - 6 / 4))
     assert found.score == pytest.approx(100 * found.brevity_penalty)
 
 
-def test_a_word_said_twice_matches_once():
+def test_a_repeated_word_matches_once():
     assert count_ngrams(["the the the"], ["the cat"])[0, 0] == 1
 
 
@@ -59,7 +59,7 @@ def test_scores_by_length():
     assert none is None
 
 
-def test_it_says_how_it_was_counted():
+def test_the_signature():
     found = compute_bleu(["你好"], ["你好"], tokenize="zh")
     assert found.signature == "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|by:cloze"
     assert str(compute_bleu(["a b c d"], ["a b c d"])).startswith(
@@ -67,7 +67,7 @@ def test_it_says_how_it_was_counted():
     )
 
 
-def test_what_a_user_can_get_wrong():
+def test_invalid_arguments():
     with raises(InputError, "2", "1", "reference"):
         compute_bleu(["a", "b"], ["a"])
     with raises(ConfigError, "BLEU", "12a"):

@@ -13,7 +13,7 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def test_values_and_a_function_of_them_give_the_same(monkeypatch):
+def test_values_and_their_mean_as_a_function_give_the_same_interval(monkeypatch):
     values = rng(1).normal(size=37)
     at_once = bootstrap_interval(values, 37, rng=rng())
     one_by_one = bootstrap_interval(lambda chosen: float(values[chosen].mean()), 37, rng=rng())
@@ -37,7 +37,7 @@ def test_the_interval_is_that_of_the_normal_distribution():
     assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
 
 
-def test_it_covers_the_truth_as_often_as_it_says():
+def test_the_coverage_of_the_interval():
     """500 samples of a normal; the count of hits lies within exact binomial bounds."""
     source, draws = rng(11), rng(12)
     hits = 0
@@ -49,7 +49,7 @@ def test_it_covers_the_truth_as_often_as_it_says():
     assert low <= hits <= high
 
 
-def test_a_score_that_is_no_mean():
+def test_a_score_that_is_not_a_mean():
     gold = (["yes"] * 30 + ["no"] * 70) * 3
     said = (["yes"] * 20 + ["no"] * 60 + ["yes"] * 20) * 3
     made = make_scorer("classify", gold, said)
@@ -97,7 +97,7 @@ def test_resamples_without_a_value_are_left_out():
         bootstrap_interval(np.array([np.nan]), 1, rng=rng())
 
 
-def test_bad_choices_are_said():
+def test_invalid_arguments():
     with raises(InputError, "2", "3 examples"):
         bootstrap_interval(np.zeros(2), 3, rng=rng())
     with raises(ConfigError, "resamples", "0"):

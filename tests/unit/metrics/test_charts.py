@@ -24,7 +24,7 @@ def test_a_confusion_matrix_shows_counts_and_shades_rows():
     assert "gold: eel, predicted: cat – 1 (50.0\xa0% of its row)" in str(made.svg())
 
 
-def test_labels_keep_their_order_and_may_not_occur():
+def test_labels_keep_their_order():
     made = plot_confusion_matrix([0, 1], [0, 0], [2, 1, 0])
     assert made.data["rows"] == ["2", "1", "0"]
     assert made.data["values"] == [[0, 0, 0], [0, 0, 1], [0, 0, 1]]
@@ -32,7 +32,7 @@ def test_labels_keep_their_order_and_may_not_occur():
         plot_confusion_matrix([0, 1], [0, 0], [0])
 
 
-def test_a_reliability_curve_has_a_point_to_a_bin():
+def test_a_reliability_curve_has_one_point_per_bin():
     made = compute_calibration([0.55, 0.65, 0.65, 0.95], [True, False, True, True])
     chart = plot_calibration(made)
     accuracy, diagonal, shares = chart.data["series"]

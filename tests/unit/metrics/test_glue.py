@@ -7,7 +7,7 @@ from cloze.metrics.glue import GLUE, compute_mean_score, find_glue_files
 from cloze.metrics.scorer import METRICS
 
 
-def test_every_metric_is_one_that_its_task_is_scored_by():
+def test_every_metric_exists():
     for task in GLUE.values():
         assert set(task.metrics) <= set(METRICS[task.kind]), task.name
 
@@ -18,7 +18,7 @@ def test_scores_are_means():
     assert compute_mean_score({"RTE": 0.5, "CoLA": 0.25}) == 0.375
 
 
-def test_files_are_found_in_any_case_and_packing(tmp_path: Path):
+def test_files_are_found_in_any_case_and_compression(tmp_path: Path):
     for name in ("rte/train.tsv.gz", "rte/dev.tsv", "MNLI/dev_mismatched.tsv", "CoLA/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""Labels against what is right, by hand; the peers are in tests/parity/test_metrics.py."""
+"""Metrics of labels, by hand; tests/parity/test_metrics.py compares with scikit-learn."""
 
 import math
 
@@ -22,13 +22,13 @@ GOLD = ["cat", "cat", "cat", "dog", "dog", "eel"]
 SAID = ["cat", "cat", "dog", "dog", "cat", "dog"]
 
 
-def test_rows_are_what_was_and_columns_what_was_said():
+def test_rows_are_gold_labels_and_columns_predictions():
     matrix = confusion_matrix(GOLD, SAID, ["eel", "dog", "cat"])
     assert matrix.tolist() == [[0, 1, 0], [0, 1, 1], [0, 1, 2]]
     assert confusion_matrix(GOLD, SAID).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
 
 
-def test_a_label_that_is_never_said_scores_zero():
+def test_a_label_that_is_never_predicted_scores_zero():
     assert score_labels(GOLD, SAID)["eel"] == LabelScores(true_positives=0, predicted=0, support=1)
     assert score_labels(GOLD, SAID)["eel"].precision == 0
     assert score_labels(GOLD, SAID)["cat"].f1 == pytest.approx(2 / 3)
@@ -52,7 +52,7 @@ def test_many_examples_do_not_overflow():
     assert matthews_correlation(matrix) == pytest.approx(1)
 
 
-def test_rates_add_up():
+def test_sums_of_scores():
     parts = [
         LabelScores(true_positives=1, predicted=2, support=4),
         LabelScores(true_positives=3, predicted=3, support=3),
@@ -73,7 +73,7 @@ def test_calibration_by_hand():
     assert made.error == pytest.approx((2 * 0.05 + 0.85 + 2 * 0.025) / 5)
 
 
-def test_who_is_right_as_often_as_it_claims_has_no_error():
+def test_perfect_calibration_has_no_error():
     rng = np.random.default_rng(0)
     sure = rng.uniform(0.5, 1, 100_000)
     assert compute_calibration(sure, rng.random(100_000) < sure, bins=15).error < 0.01
@@ -88,7 +88,7 @@ def test_a_confidence_is_a_probability(bad):
         compute_calibration([0.5], [True], bins=0)
 
 
-def test_what_cannot_be_scored_is_said():
+def test_inputs_that_cannot_be_scored():
     with raises(InputError, "2 examples", "1 prediction"):
         check_paired(["a", "b"], ["a"])
     with raises(InputError, "examples"):

@@ -1,14 +1,14 @@
-"""The table of what runs measure."""
+"""The table of metrics."""
 
 from cloze.metrics.names import METRICS, metric_label
 
 
-def test_a_term_has_one_name():
+def test_each_term_has_one_metric():
     terms = [term for measure in METRICS.values() for term in measure.terms]
     assert len(set(terms)) == len(terms)
 
 
-def test_numbers_in_words():
+def test_formatted_values():
     told = {
         "tokens": 8192,
         "mlm_loss": 2.5,
@@ -25,7 +25,7 @@ def test_numbers_in_words():
     ]
 
 
-def test_pages_have_words_and_correlations_are_numbers():
+def test_labels_and_formats():
     assert metric_label("f1_macro") == "macro F1"
     assert metric_label("blank_pairs") == "blank pairs"
     assert METRICS["matthews_correlation"].format(0) == METRICS["pearson"].format(0) == "0.0000"

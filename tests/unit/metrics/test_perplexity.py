@@ -1,4 +1,4 @@
-"""Perplexity and bits per byte, and what they count."""
+"""Perplexity, bits per byte, and their counts."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_lines_of_a_file_are_texts():
     )
 
 
-def test_words_and_pieces_are_told_apart():
+def test_words_and_tokens_are_counted_separately():
     found = LanguageModelScores(
         texts=1, tokens=10, words=5, bytes=20, unknown=0, log_p=10 * math.log(0.5)
     )
@@ -50,7 +50,7 @@ def test_words_and_pieces_are_told_apart():
     assert found.bits_per_byte == pytest.approx(0.5)
 
 
-def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
+def test_training_text_has_a_lower_perplexity():
     model = language_model(text_model(3))
     seen = score_language_model(model, ["the cat sat on the mat"])
     other = score_language_model(model, ["mat the on sat cat the"])
@@ -58,14 +58,14 @@ def test_a_model_scores_what_it_saw_better_than_what_it_did_not():
     assert seen.bytes == other.bytes
 
 
-def test_many_texts_are_scored_as_one_by_one():
+def test_many_texts_have_the_sum_of_their_scores():
     model = language_model(text_model(3))
     lines = ["the cat sat", "a dog"] * 700  # more than one batch
     one, two = (score_language_model(model, [line]).log_p for line in lines[:2])
     assert score_language_model(model, lines).log_p == pytest.approx(700 * (one + two))
 
 
-def test_what_is_impossible_is_infinite():
+def test_impossible_text_has_infinite_perplexity():
     found = LanguageModelScores(texts=1, tokens=1, words=1, bytes=1, unknown=0, log_p=-1e9)
     assert found.perplexity == math.inf
 
@@ -76,12 +76,12 @@ def test_no_text():
 
 
 @given(st.floats(max_value=709.0), st.floats(min_value=709.0))
-def test_it_is_the_power_of_e_wherever_there_is_one(small, large):
+def test_perplexity_is_exp_of_the_loss(small, large):
     assert perplexity(small) == math.exp(small)
     assert perplexity(large) >= perplexity(small)
 
 
-def test_beyond_all_numbers_it_is_infinite():
+def test_overflow_is_infinite():
     assert math.isfinite(perplexity(709.0))
     assert perplexity(710.0) == perplexity(math.inf) == math.inf
     assert math.isnan(perplexity(math.nan))

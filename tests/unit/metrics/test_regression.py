@@ -14,18 +14,18 @@ def test_by_hand():
     assert mean_squared_error(gold, said) == 0.75
 
 
-def test_equal_numbers_share_their_ranks():
+def test_equal_values_have_the_mean_of_their_ranks():
     assert compute_ranks([3.0, 1.0, 3.0, 2.0, 3.0]).tolist() == [4, 1, 4, 2, 4]
 
 
-def test_who_always_says_the_same_has_no_correlation():
+def test_constant_predictions_have_correlation_zero():
     for correlation in (pearson, spearman):
         assert correlation([1, 2, 3], [0.1, 0.1, 0.1]) == 0
         assert correlation([5, 5], [1, 2]) == 0
         assert correlation([5], [1]) == 0
 
 
-def test_sizes_do_not_matter():
+def test_scale_does_not_matter():
     for size in (1e-320, 1e-200, 1.0, 1e200, 1e307):
         assert pearson([1, 2, 3], [1 * size, 2 * size, 4 * size]) == pytest.approx(
             0.98198, abs=2e-3
@@ -33,7 +33,7 @@ def test_sizes_do_not_matter():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_is_no_number_is_refused(bad):
+def test_nan_is_an_error(bad):
     with raises(InputError, "NaN"):
         spearman([1.0, 2.0], [1.0, bad])
     with raises(InputError, "2 examples", "1 prediction"):

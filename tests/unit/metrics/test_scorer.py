@@ -30,7 +30,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("kind", METRICS)
-def test_the_table_is_what_is_scored(kind):
+def test_the_scores_are_those_of_the_table(kind):
     found = compute_scores(kind.partition(",")[0], GOLD[kind], SAID[kind])
     assert tuple(found) == METRICS[kind]
     assert all(type(value) is float for value in found.values())
@@ -40,7 +40,7 @@ def test_the_table_is_what_is_scored(kind):
     assert next(iter(found)) == main_metric(kind.partition(",")[0], scheme=scheme)
 
 
-def test_labels_are_scored_as_labels_are():
+def test_scores_of_labels():
     gold, said = GOLD["classify"], SAID["classify"]
     assert compute_scores("classify", gold, said) == {
         "accuracy": 0.5,
@@ -54,7 +54,7 @@ def test_labels_are_scored_as_labels_are():
     assert turned["f1"] == labels.score_labels(gold, said)["no"].f1
 
 
-def test_more_or_fewer_labels_have_no_positive_one():
+def test_only_two_labels_have_a_positive_one():
     assert set(compute_scores("classify", ["a", "b", "c"], ["a", "b", "b"])) == {
         "accuracy",
         "f1_macro",
@@ -77,7 +77,7 @@ def test_spans_and_words():
     }
 
 
-def test_a_scheme_can_be_said():
+def test_the_scheme_can_be_given():
     assert main_metric("tag", scheme="plain") == "accuracy"
     assert compute_scores("tag", [["B-A"]], [["B-A"]], scheme="plain") == {
         "accuracy": 1,
@@ -104,7 +104,7 @@ def test_questions_with_and_without_answers():
 
 
 @pytest.mark.parametrize("kind", METRICS)
-def test_a_part_is_scored_as_if_it_were_all(kind):
+def test_a_subset_is_scored_like_a_whole_set(kind):
     """Examples that a bootstrap draws, one of them twice."""
     name = kind.partition(",")[0]
     chosen = [3, 0, 0, 2, 1]
@@ -117,13 +117,13 @@ def test_a_part_is_scored_as_if_it_were_all(kind):
     assert made.metric()(np.array(chosen)) == pytest.approx(compute_scores(name, *again)[made.main])
 
 
-def test_a_part_without_any_of_a_kind_says_so():
+def test_a_subset_without_unanswerable_questions_has_nan():
     found = make_scorer("answer", GOLD["answer"], SAID["answer"]).score_subset(np.array([0, 2]))
     assert math.isnan(found["no_answer_accuracy"])
     assert found["has_answer_exact_match"] == 0.5
 
 
-def test_numbers_are_scored_as_numbers_are():
+def test_scores_of_numbers():
     gold, said = GOLD["regression"], SAID["regression"]
     assert compute_scores("regression", gold, said) == {
         "pearson": regression.pearson(gold, said),
@@ -132,7 +132,7 @@ def test_numbers_are_scored_as_numbers_are():
     }
 
 
-def test_what_is_unknown_is_said():
+def test_unknown_names_are_errors():
     with raises(ConfigError, "task", "clasify", fix="classify"):
         compute_scores("clasify", ["a"], ["a"])
     with raises(ConfigError, "task", "tag, plain"):

@@ -8,7 +8,7 @@ from helpers import raises
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
 
 
-def test_a_span_is_right_as_a_whole_or_not_at_all():
+def test_a_span_is_correct_only_as_a_whole():
     said = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-PER"]]
     found = score_spans(GOLD, said)
     assert found.by_label == {
@@ -20,7 +20,7 @@ def test_a_span_is_right_as_a_whole_or_not_at_all():
     assert found.accuracy == pytest.approx(4 / 6)
 
 
-def test_the_right_words_with_another_label_are_wrong_twice():
+def test_a_wrong_label_is_a_false_positive_and_a_false_negative():
     found = score_spans([["B-PER"]], [["B-LOC"]])
     assert found.overall == LabelScores(true_positives=0, predicted=1, support=1)
     assert (found.by_label["PER"].support, found.by_label["LOC"].predicted) == (1, 1)
@@ -39,17 +39,17 @@ def test_schemes_may_differ(tags):
     assert score_spans(GOLD, tags).overall == LabelScores(true_positives=3, predicted=3, support=3)
 
 
-def test_a_sentence_does_not_go_on_in_the_next():
+def test_spans_end_with_their_sentence():
     gold = [["B-PER"], ["I-PER"]]
     assert score_spans(gold, gold).overall == LabelScores(true_positives=2, predicted=2, support=2)
 
 
-def test_nothing_to_find_and_nothing_found():
+def test_without_spans():
     found = score_spans([["O", "O"], []], [["O", "O"], []])
     assert (found.overall.f1, found.accuracy, found.by_label) == (0, 1, {})
 
 
-def test_plain_tags_are_known_as_such():
+def test_plain_tags_are_detected():
     assert detect_scheme([["NOUN", "VERB"]], [["NOUN", "ADJ"]]) == "plain"
     assert detect_scheme(GOLD, GOLD) == "IOB2"
 

@@ -60,7 +60,7 @@ from helpers import raises
         ("东京", "东京"),
     ],
 )
-def test_normalising(text, left):
+def test_normalize_answer(text, left):
     assert normalize_answer(text) == left
 
 
@@ -76,7 +76,7 @@ def test_normalising(text, left):
         ("10,000 men", "10000 men", 1),
     ],
 )
-def test_f1_of_words(gold, said, f1):
+def test_f1(gold, said, f1):
     assert english_f1(gold, said) == pytest.approx(f1)
 
 
@@ -156,7 +156,7 @@ def mean_at(threshold, leads, spoken, silent):
     return np.where(np.array(leads) > threshold, silent, spoken).mean()
 
 
-def test_the_best_threshold_is_the_best_of_all():
+def test_the_best_threshold_equals_exhaustive_search():
     rng = np.random.default_rng(3)
     for _ in range(300):
         count = int(rng.integers(1, 9))
@@ -169,13 +169,13 @@ def test_the_best_threshold_is_the_best_of_all():
         assert math.isfinite(found.threshold)
 
 
-def test_always_silent_can_be_best():
+def test_always_no_answer_can_be_best():
     found = find_best_threshold([2.0, 1.0], [0.0, 0.0], [1.0, 1.0])
     assert found.score == 1
     assert found.threshold < 1
 
 
-def test_a_lead_is_a_number():
+def test_nan_scores_are_errors():
     with raises(InputError, "NaN"):
         find_best_threshold([math.nan], [1.0], [0.0])
     with raises(InputError, "1 example", "2 predictions"):

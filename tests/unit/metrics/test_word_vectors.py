@@ -25,7 +25,7 @@ def question(*words, section="family") -> AnalogyQuestion:
     return AnalogyQuestion(section=section, words=words)
 
 
-def test_analogies_are_answered_without_their_own_words():
+def test_answers_exclude_the_words_of_the_question():
     asked = [
         question("man", "king", "woman", "queen"),
         question("man", "king", "woman", "cabbage", section="wrong"),
@@ -38,7 +38,7 @@ def test_analogies_are_answered_without_their_own_words():
     assert found.count_by_section() == {"family": (1, 1), "wrong": (0, 1)}
 
 
-def test_case_does_not_count():
+def test_case_does_not_matter():
     found = score_analogies(
         model(["Man", "WOMAN", "king", "Queen", "x"]), [question("MAN", "King", "woman", "queen")]
     )
@@ -55,18 +55,18 @@ def test_an_answer_in_another_case_is_the_same_word():
     assert found.accuracy == 1
 
 
-def test_only_the_first_words_are_looked_at():
+def test_only_the_first_words_are_searched():
     found = score_analogies(model(), [question("man", "king", "woman", "queen")], restrict=3)
     assert found.unknown == 1
     assert np.isnan(found.accuracy)
 
 
-def test_many_questions_are_asked_in_batches():
+def test_questions_are_scored_in_batches():
     found = score_analogies(model(), [question("man", "king", "woman", "queen")] * 600)
     assert found.correct.tolist() == [1] * 600
 
 
-def test_similarities_beside_what_people_judged():
+def test_similarities_and_human_ratings():
     pairs = [("king", "queen", 9.0), ("Man", "woman", 5.0), ("king", "cabbage", 0.1), ("a", "b", 3)]
     found = score_similarities(model(), pairs)
     assert found.unknown == 1
@@ -76,7 +76,7 @@ def test_similarities_beside_what_people_judged():
     assert -1 <= found.pearson <= 1
 
 
-def test_too_few_pairs_are_told():
+def test_too_few_pairs_are_an_error():
     with raises(InputError, "1 of 2"):
         score_similarities(model(), [("king", "queen", 1.0), ("king", "x", 1.0)])
 
@@ -111,7 +111,7 @@ def test_pairs_from_a_file(tmp_path, text):
     ("text", "wrong"),
     [("a,b\n", ("pairs.csv:1", "2")), ("a,b,1\nc,d,x\n", ("pairs.csv:2", "x"))],
 )
-def test_pairs_that_cannot_be_read(tmp_path, text, wrong):
+def test_invalid_files_of_pairs(tmp_path, text, wrong):
     path = tmp_path / "pairs.csv"
     path.write_text(text)
     with raises(InputError, wrong):

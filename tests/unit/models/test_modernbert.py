@@ -1,4 +1,4 @@
-"""ModernBERT's own: its shape, its first weights, what local layers see, how heads read."""
+"""ModernBERT: sizes, initial weights, local attention, pooling."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_presets_have_the_published_sizes(name, millions):
     assert count == pytest.approx(millions, abs=0.1)
 
 
-def test_small_presets_look_at_all_of_a_text():
+def test_small_presets_have_global_attention_only():
     for name in ModernBertConfig.PRESETS:
         config = ModernBertConfig.preset(name, vocab_size=30)
         width, hidden = config.hidden_size, config.intermediate_size
@@ -78,22 +78,22 @@ def test_small_presets_look_at_all_of_a_text():
         ),
     ],
 )
-def test_a_configuration_is_checked_once(changes, message):
+def test_invalid_configurations_are_errors(changes, message):
     with raises(ConfigError, message):
         ModernBertConfig(**{**SHAPE, **changes})
 
 
-def test_segments_mean_nothing_to_it():
+def test_token_types_are_ignored():
     module, ids = built(), some_ids(2, 6)
     assert torch.equal(module(ids, None, torch.ones_like(ids)), module(ids))
 
 
-def test_no_longer_than_its_positions():
+def test_a_sequence_longer_than_max_positions_is_an_error():
     with raises(InputError, "41 tokens", "40 positions"):
         built()(some_ids(1, 41))
 
 
-def test_local_layers_pass_on_what_is_near_and_no_more():
+def test_local_layers_attend_within_their_window():
     """Two local layers of 2 places each way: what happens further than 4 away stays unseen."""
     module = scramble(built(num_layers=3, global_attention_every=3, window_size=4, hidden_size=16))
     layers = {0: 0, 1: 2, 2: 4}
@@ -112,7 +112,7 @@ def test_local_layers_pass_on_what_is_near_and_no_more():
     assert (module(ids) != module(changed)).any(-1).all()  # by the global layer everyone hears
 
 
-def test_the_first_weights_of_what_is_added_up_are_smaller():
+def test_initial_residual_weights_are_scaled():
     shape = {
         "vocab_size": 30,
         "hidden_size": 128,
@@ -132,7 +132,7 @@ def test_the_first_weights_of_what_is_added_up_are_smaller():
         assert weight.std().item() == pytest.approx(expected, rel=0.05)
 
 
-def test_parts_have_their_depth():
+def test_the_depth_of_parameters():
     """0 the embeddings, k block k; the last norm, the transform and the heads above them all."""
     depths = {name: depth_of(name, 4) for name, _ in built(("mlm", "token")).named_parameters()}
     assert depths["embeddings.word.weight"] == depths["embeddings.norm.weight"] == 0
@@ -141,13 +141,13 @@ def test_parts_have_their_depth():
     assert top >= {"norm.weight", "transform.dense.weight", "task_heads.mlm.bias"}
 
 
-def test_without_biases_it_has_none():
+def test_without_biases():
     names = [name for name, _ in built(("mlm",), lm_head_bias=False).named_parameters()]
     assert not [name for name in names if "bias" in name]
     assert "blocks.0.attention_norm.weight" not in names  # the embeddings are normed just before
 
 
-def test_an_unknown_head_is_named():
+def test_an_unknown_head_is_an_error():
     with raises(ConfigError, "head", "nsp"):
         built(("nsp",))
     with raises(ConfigError, "head", "mlm"):
@@ -155,7 +155,7 @@ def test_an_unknown_head_is_named():
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded", "plain"])
-def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
+def test_sequence_heads_with_mean_pooling(layout):
     module = scramble(built(("sequence", "token"), classifier_pooling="mean"))
     rows = [some_ids(1, length)[0] for length in (5, 5, 3)]
     alone = torch.stack([module(row[None])[0].mean(0) for row in rows])
@@ -177,7 +177,7 @@ def test_sequence_heads_read_the_mean_where_they_were_taught_so(layout):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_classify_reads_as_the_folder_says(pooling, tmp_path):
+def test_classify_uses_the_pooling_of_the_folder(pooling, tmp_path):
     from dataclasses import replace
 
     model = tiny_model("sequence", family="modernbert")
@@ -198,7 +198,7 @@ def test_classify_reads_as_the_folder_says(pooling, tmp_path):
 @pytest.mark.parametrize(
     "name", ["dropout", "attention_dropout", "ffn_dropout", "classifier_dropout"]
 )
-def test_each_dropout_is_at_work_while_training(name):
+def test_each_dropout_is_active_in_training(name):
     module = scramble(built(("token",), **{name: 0.5})).train()
     ids = some_ids(2, 8)
 
@@ -210,7 +210,7 @@ def test_each_dropout_is_at_work_while_training(name):
     assert torch.equal(scores(), scores())
 
 
-def test_attention_dropout_is_also_on_what_attention_gives():
+def test_attention_dropout_also_applies_to_the_output():
     """As in the published model, and not on the weights alone."""
     module = scramble(built(attention_dropout=1.0, attention_bias=True)).train()
     block, x = module.blocks[1], torch.ones(1, 3, 16)
@@ -218,7 +218,7 @@ def test_attention_dropout_is_also_on_what_attention_gives():
     assert torch.equal(block(x, context), x + block.ffn(block.ffn_norm(x)))
 
 
-def test_it_learns_from_the_mean_as_it_reads_the_mean():
+def test_training_uses_mean_pooling_like_inference():
     from cloze.data.labelled.batch import EncodedExample, collate_examples
     from cloze.objectives.labelled import make_classification_objective
 

@@ -1,4 +1,4 @@
-"""Looking up, backing off, scoring in chunks."""
+"""n-gram models: lookup, back-off, scoring in chunks."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def p(model, context, word):
     return np.exp(model.next_log_probs(context)[word])
 
 
-def test_the_longest_that_was_seen_speaks(model):
+def test_the_longest_known_ngram_gives_the_probability(model):
     assert p(model, [BOS, 3], 4) == pytest.approx(0.9)
     assert p(model, [4, 3], 4) == pytest.approx(0.6)
     assert p(model, [4], 4) == pytest.approx(0.4)
@@ -52,7 +52,7 @@ def test_back_off_weights_of_known_contexts_are_multiplied(model):
     assert p(model, [4, 3], 2) == pytest.approx(0.25 * 0.2)  # "b a" was never seen: weight 1
 
 
-def test_the_path_says_so(model):
+def test_the_back_off_path(model):
     steps = model.backoff_path([BOS, 3], 2)
     assert [step.context for step in steps] == [(BOS, 3), (3,), ()]
     assert [np.exp(step.log_weight) for step in steps] == pytest.approx([0.8, 0.25, 0.2])
@@ -75,7 +75,7 @@ def test_a_text_scored_in_chunks(monkeypatch):
     np.testing.assert_array_equal(model.module.log_probs(flat), whole)
 
 
-def test_nothing_reaches_over_the_start_of_a_sentence():
+def test_contexts_end_at_the_start_of_a_sentence():
     model = text_model(5).module
     one = np.array([BOS, 4, 5, EOS])
     np.testing.assert_array_equal(
@@ -83,7 +83,7 @@ def test_nothing_reaches_over_the_start_of_a_sentence():
     )
 
 
-def test_find():
+def test_find_ranks():
     keys = np.array([2, 5, 9])
     assert find_ranks(keys, np.array([9, 0, 5, 10, 2, 3])).tolist() == [2, -1, 1, -1, 0, -1]
     assert find_ranks(keys[:0], np.array([1])).tolist() == [-1]

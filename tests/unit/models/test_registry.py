@@ -39,7 +39,7 @@ def plugged(monkeypatch, *entries):
     monkeypatch.setattr(registry, "entry_points", lambda **_: found)
 
 
-def test_reading_it_imports_no_torch():
+def test_the_registry_imports_no_torch():
     program = (
         "import sys; from cloze.models.registry import list_families;"
         "found = [one.config_class for one in list_families().values()];"
@@ -53,7 +53,7 @@ def test_reading_it_imports_no_torch():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_record_names_things_that_exist(name):
+def test_every_record_names_existing_objects(name):
     family = get_family(name)
     assert family.name == name
     assert issubclass(family.config_class, ModelConfig)
@@ -68,7 +68,7 @@ def test_every_record_names_things_that_exist(name):
     assert family.description[0].islower()
 
 
-def test_names_of_activations_are_those_that_exist():
+def test_activation_names_are_those_of_nn():
     from cloze.nn.layers import ACTIVATIONS as FUNCTIONS
 
     assert set(ACTIVATIONS) == set(FUNCTIONS)
@@ -82,14 +82,14 @@ def test_unknown_names():
         assert find_family(odd) is None
 
 
-def test_a_name_is_taken_once(clean):
+def test_a_duplicate_name_is_an_error(clean):
     with raises(ConfigError, "bert"):
         register(FAMILIES["bert"])
     register(replace(FAMILIES["bert"], name="my-bert"))
     assert get_family("my-bert").module_class is get_family("bert").module_class
 
 
-def test_what_encoders_can_do():
+def test_the_capabilities_of_encoders():
     def able(*heads, is_causal=False):
         contents = Contents(task_heads=heads, is_causal=is_causal)
         found = set(encoder_capabilities(contents))
@@ -123,7 +123,7 @@ def test_another_package_adds_a_family(clean, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["no.such.module:X", f"{__name__}:NOT_A_FAMILY"])
-def test_a_plugin_that_is_broken_is_reported_and_harms_no_other(value, clean, monkeypatch):
+def test_a_broken_plugin_is_reported_and_others_work(value, clean, monkeypatch):
     plugged(monkeypatch, ("broken", value), ("plugged", f"{__name__}:PLUGIN"))
     with pytest.warns(UserWarning, match="broken"):
         assert get_family("plugged") is PLUGIN

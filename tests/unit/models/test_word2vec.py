@@ -14,7 +14,7 @@ def vectors(**changes) -> WordVectors:
     return WordVectors(words=WORDS, vectors=table, **changes)
 
 
-def test_words_are_found_as_written_and_in_lower_case_where_that_is_how_they_were_made():
+def test_words_are_found_as_written_or_in_lower_case():
     model = vectors(lowercase=True)
     assert (model["King"] == model.vectors[0]).all()
     assert "KING" in model
@@ -25,19 +25,19 @@ def test_words_are_found_as_written_and_in_lower_case_where_that_is_how_they_wer
     assert model.hidden_size == 3
 
 
-def test_of_two_words_alike_the_first_counts():
+def test_of_duplicate_words_the_first_counts():
     model = WordVectors(words=["a", "b", "a"], vectors=np.eye(3, dtype=np.float32))
     assert model.find_row("a") == 0
 
 
-def test_an_unknown_word_names_the_nearest():
+def test_the_error_for_an_unknown_word_suggests_a_similar_one():
     with raises(InputError, "quen", "4", fix="queen"):
         vectors()["quen"]
     with raises(InputError, "xyz", fix=("character", "n-grams")):
         vectors()["xyz"]
 
 
-def test_with_n_grams_an_unseen_word_has_the_mean_of_theirs():
+def test_an_unknown_word_has_the_mean_of_its_ngrams():
     grams = CharNGrams(buckets=11)
     table = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
     model = vectors(char_ngrams=grams, ngram_vectors=table, lowercase=True)
@@ -47,14 +47,14 @@ def test_with_n_grams_an_unseen_word_has_the_mean_of_theirs():
     assert (model["king"] == model.vectors[0]).all()
 
 
-def test_a_word_too_short_for_any_n_gram_is_unknown():
+def test_a_word_without_ngrams_is_unknown():
     grams = CharNGrams(min_n=6, max_n=6, buckets=2)
     model = vectors(char_ngrams=grams, ngram_vectors=np.zeros((2, 3), np.float32))
     with raises(InputError, "it"):
         model["it"]
 
 
-def test_n_grams_of_where():
+def test_the_ngrams_of_where():
     # Bojanowski et al. 2017: <wh, whe, her, ere, re>
     grams = CharNGrams(min_n=3, max_n=3, buckets=1 << 31)
     assert len(grams.hash_ngrams("where")) == 5
@@ -64,12 +64,12 @@ def test_n_grams_of_where():
 
 
 @pytest.mark.parametrize("wrong", [{"min_n": 0}, {"max_n": 2}, {"buckets": 0}])
-def test_n_grams_that_cannot_be(wrong):
+def test_invalid_ngram_ranges(wrong):
     with pytest.raises(ConfigError):
         CharNGrams(**wrong)
 
 
-def test_unit_vectors_have_length_one_or_none():
+def test_unit_vectors_have_length_one_or_zero():
     unit = normalize_vectors(np.array([[3, 4], [0, 0]], np.float32))
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0]])
     assert vectors().unit_vectors.dtype == np.float32

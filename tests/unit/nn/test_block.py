@@ -1,4 +1,4 @@
-"""Blocks step by step with a cache compute what they compute at once with a causal mask."""
+"""Blocks with a cache, step by step, equal one pass with a causal mask."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def make_block(kind, attention, *, cross):
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("cross", [False, True])
 @torch.no_grad()
-def test_a_cache_gives_what_a_causal_mask_gives(kind, rotary, cross):
+def test_a_cache_equals_a_causal_mask(kind, rotary, cross):
     attention = RotaryAttention(16, 2, rope_theta=500.0) if rotary else Attention(16, 2)
     block = make_block(kind, attention, cross=cross)
     x, source = random(3, 5, 16), random(3, 4, 16, seed=1)
@@ -63,7 +63,7 @@ def test_a_cache_gives_what_a_causal_mask_gives(kind, rotary, cross):
 
 
 @torch.no_grad()
-def test_several_tokens_may_come_before_the_first_step():
+def test_several_tokens_before_the_first_step():
     block = make_block(PostNormBlock, Attention(16, 2), cross=False)
     x, cache = random(2, 6, 16), KVCache()
     whole = block(x, AttentionContext(max_seqlen=6, device=CPU, is_causal=True))
@@ -74,7 +74,7 @@ def test_several_tokens_may_come_before_the_first_step():
 
 
 @torch.no_grad()
-def test_rows_beside_each_other_share_a_source():
+def test_adjacent_rows_share_a_source():
     """As in beam search: two hypotheses of each of three sentences."""
     attention = scramble(CrossAttention(16, 2)).double().eval()
     source, x = random(3, 4, 16), random(6, 1, 16, seed=1)
@@ -89,7 +89,7 @@ def test_rows_beside_each_other_share_a_source():
     torch.testing.assert_close(attention(x, shared), attention(x, repeated), **CLOSE)
 
 
-def test_a_reordered_cache_leaves_the_old_one_as_it_was():
+def test_reordering_does_not_change_the_cache():
     cache = KVCache()
     key, value = random(3, 1, 2, 8), random(3, 1, 2, 8, seed=1)
     cache.append(key, value)

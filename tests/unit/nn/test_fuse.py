@@ -1,4 +1,4 @@
-"""`fuse` and `unfuse`: the same module by another class; without a GPU the same bits."""
+"""`fuse` and `unfuse` exchange classes; without a GPU the results are identical."""
 
 from copy import deepcopy
 
@@ -141,7 +141,7 @@ def recorded(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("family", ENCODERS)
-def test_what_the_kernels_are_given(family, mode, recorded):
+def test_the_inputs_of_the_kernels(family, mode, recorded):
     """Outputs and all gradients are those of the plain model."""
     config = FAMILIES[family].config_class(**SHAPE, dropout=0.0, attention_dropout=0.0)
     plain = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3)
@@ -161,7 +161,7 @@ def test_what_the_kernels_are_given(family, mode, recorded):
     assert recorded.calls == expected.get(family, ["attention", norm, "gelu", norm]) * 3
 
 
-def test_other_activations_are_computed_plainly(recorded):
+def test_other_activations_use_no_kernel(recorded):
     for kind in (FeedForward, GatedFeedForward):
         net, x = kind(8, 12, F.relu), torch.randn(3, 8)
         assert torch.equal(net(x), fuse(net)(x))

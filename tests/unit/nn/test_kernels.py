@@ -83,7 +83,7 @@ def test_gelu_is_exact_to_a_millionth():
 
 
 @pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
-def test_a_net_is_the_same_with_kernels(kind, monkeypatch):
+def test_a_network_with_kernels_computes_the_same(kind, monkeypatch):
     net, x, found = kind(48, 80, F.gelu).to(DEVICE), drawn(13, 48), []
     monkeypatch.setattr(kernels, "is_supported", lambda *_: True)
     for change in (lambda net: net, fuse):
@@ -170,7 +170,7 @@ def test_attention(lengths, turns, causal, window, dtype):
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (3, 9), LONG])
-def test_attention_of_small_chips(lengths, monkeypatch):
+def test_attention_with_small_tiles(lengths, monkeypatch):
     monkeypatch.setattr(kernels.attention, "_tiles_for", lambda *_: SMALL)
     compare_attention(row_of(lengths), True, 64, KINDS[0])
 
@@ -178,7 +178,7 @@ def test_attention_of_small_chips(lengths, monkeypatch):
 @pytest.mark.parametrize("window", [None, 140])
 @pytest.mark.parametrize("width", [32, 128])
 @pytest.mark.parametrize("lengths", [(40, 64), (130, 200)])
-def test_attention_of_heads_of_any_width(lengths, width, window):
+def test_attention_with_any_head_size(lengths, width, window):
     compare_attention(row_of(lengths), True, width, KINDS[0], window)
 
 
@@ -227,7 +227,7 @@ def kept_places(row, share, width, dtype):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("longest", [128, 200])  # back in one kernel, or in two
-def test_attention_drops_the_same_both_ways(longest, causal):
+def test_attention_dropout_is_the_same_in_the_backward_pass(longest, causal):
     lengths, width, share, dtype = (20, 128, 77), 128, 0.3, KINDS[0]
     row = row_of(lengths, causal)
     row.max_seqlen = longest
@@ -254,7 +254,7 @@ def test_attention_drops_the_same_both_ways(longest, causal):
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("width", [64, 768])
-def test_a_normed_sum_finds_the_gradient_of_the_bias(width, share):
+def test_add_norm_computes_the_gradient_of_the_bias(width, share):
     x, y = (drawn(500, width, dtype=KINDS[0], seed=one) for one in (1, 2))
     ones = torch.ones(width, device=DEVICE)
     bias = torch.zeros(width, device=DEVICE, requires_grad=True)
@@ -276,7 +276,7 @@ def slope_along(function, x, way, step=1e-2):
 
 
 @pytest.mark.parametrize("what", ["norm", "norm of x"])
-def test_the_way_back_draws_the_same_dropout(what):
+def test_the_backward_pass_draws_the_same_dropout(what):
     other, ones = drawn(50, 64, seed=8).detach(), torch.ones(64, device=DEVICE)
 
     def function(x):
@@ -305,7 +305,7 @@ def test_cross_entropy(words, dtype):
     assert torch.equal(hits.bool(), (scores.argmax(-1) == targets) & (targets >= 0))
 
 
-def test_of_words_with_one_score_the_first_is_highest():
+def test_of_equal_logits_the_first_is_the_highest():
     scores = torch.tensor([[0.0, 2.0, 2.0, 1.0]] * 3, device=DEVICE)
     targets = torch.tensor([1, 2, 3], device=DEVICE)
     assert torch.ops.cloze.cross_entropy(scores, targets)[1].tolist() == [1.0, 0.0, 0.0]
@@ -320,7 +320,7 @@ def dropped(number, share=0.1):
     return (total == 0).float()
 
 
-def test_dropout_is_as_if_drawn():
+def test_dropout_statistics():
     one, other = dropped(1), dropped(2)
     assert one.mean().item() == pytest.approx(0.1, abs=0.003)
     # deviations of the shares of rows and columns, as binomial ones
@@ -332,7 +332,7 @@ def test_dropout_is_as_if_drawn():
     assert torch.equal(one, dropped(1))
 
 
-def test_where_they_are_used():
+def test_which_tensors_are_supported():
     qkv = torch.empty(3, 6, 64, device=DEVICE, dtype=torch.bfloat16)
     there = DEVICE == "cuda"
     assert kernels.is_supported(qkv) == there

@@ -1,4 +1,4 @@
-"""Evaluation mode for a while, modules without memory, and where float64 is computed."""
+"""Evaluation mode, modules on the meta device, devices without float64."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from cloze.models.configs.bert import BertConfig
 from cloze.nn.utils import eval_mode, float64_device, skip_allocation
 
 
-def test_each_part_is_afterwards_as_it_was_whatever_happens():
+def test_eval_mode_restores_the_mode_of_every_submodule():
     net = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Dropout()))
     net[1].eval()  # frozen, while the rest learns
     net[1][1].train()
@@ -30,24 +30,24 @@ def test_each_part_is_afterwards_as_it_was_whatever_happens():
     assert [part.training for part in net.modules()] == before
 
 
-def test_a_device_without_float64_leaves_it_to_the_cpu():
+def test_a_device_without_float64_uses_the_cpu():
     assert float64_device(torch.device("mps")) == torch.device("cpu")
     assert float64_device(torch.device("cuda", 1)) == torch.device("cuda", 1)
 
 
-def test_a_net_without_memory_has_shapes_and_no_values():
+def test_modules_on_the_meta_device_have_shapes_only():
     module = build_on_meta(BertConfig.preset("tiny", vocab_size=99), ("mlm",))
     assert all(weight.is_meta for weight in module.parameters())
     assert next(module.embeddings.parameters()).shape == (99, 128)
 
 
-def test_outside_weights_are_drawn_as_ever():
+def test_outside_of_it_weights_are_initialized():
     with skip_allocation():
         torch.nn.Linear(3, 3)
     assert torch.nn.Linear(3, 3).weight.abs().sum() > 0
 
 
-def test_shapes_are_made_without_the_compiler():
+def test_building_on_the_meta_device_imports_no_compiler():
     """Its import takes longer than opening a model does."""
     program = (
         "import sys; from cloze.models.build import build_on_meta;"

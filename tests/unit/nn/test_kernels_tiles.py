@@ -1,4 +1,4 @@
-"""The tiles of the attention kernels: what fits the shared memory of a chip."""
+"""The tiles of the attention kernels fit the shared memory of a GPU."""
 
 import pytest
 
@@ -41,19 +41,19 @@ MEASURED = [
 
 
 @pytest.mark.parametrize(("kernel", "tiles", "size", "head_size", "rotary", "needed"), MEASURED)
-def test_the_estimate_is_an_upper_bound_and_near(kernel, tiles, size, head_size, rotary, needed):
+def test_the_estimate_is_a_close_upper_bound(kernel, tiles, size, head_size, rotary, needed):
     estimate = estimate_shared_bytes(kernel, Tiles(*tiles), size, head_size, rotary=rotary)
     assert needed <= estimate <= 1.34 * needed
 
 
 @pytest.mark.parametrize("head_size", [32, 64, 128])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_half_precision_takes_the_timed_tiles(head_size, rotary):
+def test_half_precision_uses_the_timed_tiles(head_size, rotary):
     chosen = choose_tiles(2, head_size, rotary=rotary, shared_memory=H200)
     assert chosen == (ROTARY if rotary and head_size == 64 else PLAIN)
 
 
-def test_rotary_heads_in_float32_take_smaller_tiles_for_the_gradients_of_keys():
+def test_float32_rotary_heads_use_smaller_tiles_for_gradients_of_keys():
     """Their timed tiles need 263,168 bytes, and an H200 has 232,448."""
     chosen = choose_tiles(4, 64, rotary=True, shared_memory=H200)
     assert chosen == ROTARY._replace(long_keys=SMALL.long_keys)
@@ -62,14 +62,14 @@ def test_rotary_heads_in_float32_take_smaller_tiles_for_the_gradients_of_keys():
 
 @pytest.mark.parametrize("shared_memory", [A100, RTX])
 @pytest.mark.parametrize("size", [2, 4])
-def test_chips_with_less_memory_take_small_tiles(size, shared_memory):
+def test_gpus_with_less_memory_use_small_tiles(size, shared_memory):
     assert choose_tiles(size, 64, rotary=True, shared_memory=shared_memory) == SMALL
 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("head_size", [32, 64, 128])
 @pytest.mark.parametrize("rotary", [False, True])
-def test_whatever_is_chosen_fits(size, head_size, rotary):
+def test_chosen_tiles_fit(size, head_size, rotary):
     # float32 is computed in tests only, and those run on an H200
     for shared_memory in (H200, A100) if size == 2 else (H200,):
         chosen = choose_tiles(size, head_size, rotary=rotary, shared_memory=shared_memory)

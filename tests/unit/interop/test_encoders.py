@@ -1,4 +1,4 @@
-"""The settings of a published ModernBERT in their two spellings, and what is refused."""
+"""The old and new settings of ModernBERT, and unsupported values."""
 
 import json
 
@@ -18,12 +18,12 @@ def read(**changes):
     return MODERNBERT.read_config({**BARE, **changes})
 
 
-def test_what_is_unsaid_is_as_published():
+def test_defaults_are_those_of_the_published_model():
     assert read().config == ModernBertConfig(vocab_size=30)
     assert not read().ignored
 
 
-def test_settings_that_change_nothing_need_no_word():
+def test_settings_without_effect_are_not_reported():
     assert not read(sparse_prediction=True, reference_compile=None, cls_token_id=1).ignored
     assert read(favourite_colour="blue").ignored == ("favourite_colour",)
 
@@ -38,7 +38,7 @@ def test_settings_that_change_nothing_need_no_word():
         ([FULL, SLIDING, SLIDING], 3),
     ],
 )
-def test_a_list_of_layers(kinds, every):
+def test_layer_types(kinds, every):
     layers = len(kinds)
     assert read(layer_types=kinds, num_hidden_layers=layers).config.global_attention_every == every
     # the new spelling has the last word, unless both say the same
@@ -61,13 +61,13 @@ def test_a_period_longer_than_the_model_is_kept():
     "kinds",
     [[SLIDING, FULL], [FULL, FULL, SLIDING], [FULL], ["dense", FULL], "all", [[FULL], FULL]],
 )
-def test_other_patterns_of_layers_are_refused(kinds):
+def test_unsupported_layer_types(kinds):
     layers = 3 if kinds == [FULL, FULL, SLIDING] else 2
     with raises(ConfigError, "layer_types"):
         read(layer_types=kinds, num_hidden_layers=layers)
 
 
-def test_both_spellings_of_the_angles():
+def test_old_and_new_rope_settings():
     old = read(global_rope_theta=1000.0, local_rope_theta=100.0).config
     new = read(rope_parameters={FULL: {"rope_theta": 1000.0}, SLIDING: {"rope_theta": 100.0}})
     assert (old.rope_theta, old.local_rope_theta) == (1000.0, 100.0)
@@ -97,12 +97,12 @@ def test_both_spellings_of_the_angles():
         ({"layer_types": [FULL], "num_hidden_layers": "x"}, ("num_hidden_layers", "x")),
     ],
 )
-def test_what_would_be_computed_wrongly_is_refused(changes, message):
+def test_unsupported_rope_settings(changes, message):
     with raises(ConfigError, message):
         read(**changes)
 
 
-def test_a_folder_names_its_special_tokens(tmp_path):
+def test_special_token_ids_are_written(tmp_path):
     folder = tiny_model("mlm", family="modernbert").save(tmp_path / "m")
     assert "vocab.txt" in files_of(folder)
     said = json.loads((folder / "config.json").read_text())
@@ -110,7 +110,7 @@ def test_a_folder_names_its_special_tokens(tmp_path):
     assert [said[name] for name in names] == [2, 2, 3, 3, 0]
 
 
-def test_a_folder_that_does_not_name_its_heads(tmp_path):
+def test_a_folder_without_architectures(tmp_path):
     folder = tiny_model("mlm", family="modernbert").save(tmp_path / "m")
     file = folder / "config.json"
     said = json.loads(file.read_text())
@@ -119,7 +119,7 @@ def test_a_folder_that_does_not_name_its_heads(tmp_path):
     assert cloze.load(folder).task_heads == ("mlm",)
 
 
-def test_the_bare_body_has_no_prefix(tmp_path):
+def test_a_base_model_has_no_prefix(tmp_path):
     from safetensors.torch import load_file
 
     folder = tiny_model(family="modernbert").save(tmp_path / "m")

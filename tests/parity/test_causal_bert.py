@@ -1,4 +1,4 @@
-"""A causal BERT and transformers' `is_decoder`, both ways."""
+"""A causal BERT and transformers' `is_decoder`, in both directions."""
 
 import pytest
 import torch
@@ -49,7 +49,7 @@ def assert_alike(module, peer):
 
 
 @pytest.mark.parametrize("heads", CLASSES)
-def test_what_we_write_they_read(heads, tmp_path):
+def test_transformers_loads_our_models(heads, tmp_path):
     module = scramble(build(CONFIG, heads, rng=torch.Generator())).eval()
     Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer()).save(tmp_path / "m")
     peer, loading = CLASSES[heads].from_pretrained(tmp_path / "m", output_loading_info=True)
@@ -59,7 +59,7 @@ def test_what_we_write_they_read(heads, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [*CLASSES.values(), transformers.BertLMHeadModel])
-def test_what_they_write_we_read(kind, tmp_path):
+def test_we_load_their_models(kind, tmp_path):
     values = BERT.write_config(CONFIG, ())
     peer = scramble(kind(transformers.AutoConfig.for_model(**values))).eval()
     peer.save_pretrained(tmp_path / "m")
@@ -71,7 +71,7 @@ def test_what_they_write_we_read(kind, tmp_path):
     assert_alike(model.module, peer)
 
 
-def test_the_next_pieces_have_the_same_probability(tmp_path):
+def test_next_tokens_have_the_same_probability(tmp_path):
     module = scramble(build(CONFIG, ("mlm",), rng=torch.Generator())).eval()
     model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
     peer = transformers.BertLMHeadModel.from_pretrained(model.save(tmp_path / "m")).eval()

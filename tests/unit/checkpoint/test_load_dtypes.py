@@ -1,4 +1,4 @@
-"""The precision that our own families are opened in."""
+"""The dtype that models are loaded in."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
     assert all(one.candidates for one in found)
 
 
-def test_tables_have_no_other_precision(tmp_path):
+def test_ngram_models_and_word_vectors_are_float32_only(tmp_path):
     places = {
         "an n-gram model": text_model(2).save(tmp_path / "ngram"),
         "word vectors": WORDS.save(tmp_path / "words"),
@@ -73,7 +73,7 @@ def test_tables_have_no_other_precision(tmp_path):
             cloze.load(place, dtype="bf16")
 
 
-def test_a_precision_that_is_none_is_told_of_all(tmp_path):
+def test_an_unknown_dtype_is_an_error_for_all_models(tmp_path):
     for model in (neural_model("lstm"), translator("bahdanau"), text_model(2)):
         folder = model.save(tmp_path / model.family.name)
         with raises(ConfigError, "dtype", "nonsense"):

@@ -1,4 +1,4 @@
-"""What holds for all pairs, searches and scores."""
+"""Properties of parallel batches, beam search and BLEU."""
 
 import itertools
 
@@ -35,7 +35,7 @@ def test_an_epoch_has_every_pair_once(lengths, tokens, seed):
 
 
 @given(st.lists(ANY_TEXT, min_size=1, max_size=5))
-def test_any_text_comes_back_as_it_was(texts):
+def test_any_text_is_decoded_unchanged(texts):
     for text, ids in zip(texts, encode_sentences(MODEL.tokenizer, texts), strict=True):
         assert decode_sentence(MODEL.tokenizer, ids[:-1]) == text
         words = list(join_words(MODEL.tokenizer, ids[:-1]))
@@ -47,7 +47,7 @@ def test_any_text_comes_back_as_it_was(texts):
 
 
 @given(st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=4), st.sampled_from(sorted(TOKENIZERS)))
-def test_bleu_is_a_share_and_whole_for_the_same_text(pairs, tokenize):
+def test_bleu_is_at_most_100_and_100_for_equal_texts(pairs, tokenize):
     found = compute_bleu(
         [one for one, _ in pairs], [other for _, other in pairs], tokenize=tokenize
     )
@@ -74,7 +74,7 @@ class Table:
 
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(2, 4), st.integers(1, 4), st.floats(0.0, 2.0))
-def test_a_wide_beam_finds_the_best_of_all(seed, vocabulary, limit, alpha):
+def test_a_wide_beam_finds_the_best_hypothesis(seed, vocabulary, limit, alpha):
     table, search = (
         Table(seed, vocabulary, limit),
         BeamConfig(beam=100, n_best=1, length_penalty=alpha),

@@ -1,4 +1,4 @@
-"""What sentence-transformers says beside a model, read and written."""
+"""The files of sentence-transformers: reading and writing."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def model_with(heads=(), pooling=None):
     return Model(module=module, tokenizer=tiny_tokenizer(), config=CONFIG, pooling=pooling)
 
 
-def test_pooling_goes_round(tmp_path):
+def test_pooling_is_saved_and_loaded(tmp_path):
     pooling = Pooling(
         modes=("cls", "mean"),
         normalize=True,
@@ -46,7 +46,7 @@ def test_pooling_goes_round(tmp_path):
     assert (pooling.prompt, Pooling().prompt) == ("query: ", "")
 
 
-def test_both_spellings_of_pooling(tmp_path):
+def test_old_and_new_keys_of_pooling(tmp_path):
     folder = model_with((), Pooling(modes=("max",))).save(tmp_path / "m")
     file = folder / "1_Pooling" / "config.json"
     file.write_text(json.dumps({"embedding_dimension": 8, "pooling_mode": "cls"}))
@@ -69,7 +69,7 @@ def test_both_spellings_of_pooling(tmp_path):
         (("mean", "cls"), ["mean", "cls"]),
     ],
 )
-def test_pooling_is_written_in_both_spellings(modes, named, tmp_path):
+def test_pooling_is_written_with_old_and_new_keys(modes, named, tmp_path):
     folder = model_with((), Pooling(modes=modes)).save(tmp_path / "m")
     written = read_json(folder / "1_Pooling" / "config.json")
     assert written.get("pooling_mode") == named
@@ -77,7 +77,7 @@ def test_pooling_is_written_in_both_spellings(modes, named, tmp_path):
     assert cloze.load(folder).pooling.modes == modes
 
 
-def test_prompts_that_do_not_fit_are_no_default(tmp_path):
+def test_a_default_prompt_must_exist(tmp_path):
     pooling = Pooling(prompts={"query": "q: ", "empty": ""}, include_prompt=False, max_seq_length=9)
     folder = model_with((), pooling).save(tmp_path / "m")
     assert cloze.load(folder).pooling == pooling
@@ -93,7 +93,7 @@ def test_prompts_that_do_not_fit_are_no_default(tmp_path):
         cloze.load(folder)
 
 
-def test_the_folders_limit_wins_over_the_tokenizers(tmp_path):
+def test_the_max_seq_length_of_the_folder_takes_precedence(tmp_path):
     for limit, told, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
         model = model_with((), Pooling(max_seq_length=told))
         short = replace(model, tokenizer=model.tokenizer.with_max_length(limit))
@@ -126,7 +126,7 @@ def point(folder, path):
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
-def test_a_body_in_a_folder_of_its_own(tmp_path):
+def test_a_body_in_a_subfolder(tmp_path):
     model = model_with((), Pooling(max_seq_length=7, normalize=True))
     folder = moved(model.save(tmp_path / "m"))
     assert files_of(folder) >= {"0_Transformer/config.json", "0_Transformer/vocab.txt"}
@@ -139,7 +139,7 @@ def test_a_body_in_a_folder_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["../other", "..", "a/b", "/etc", "a\\b", "x" * 61])
-def test_a_body_is_looked_for_in_the_folder_alone(path, tmp_path):
+def test_a_body_outside_of_the_folder_is_an_error(path, tmp_path):
     folder = model_with((), Pooling()).save(tmp_path / "m")
     model_with((), Pooling()).save(tmp_path / "other")
     point(folder, path)
@@ -147,7 +147,7 @@ def test_a_body_is_looked_for_in_the_folder_alone(path, tmp_path):
         cloze.load(folder)
 
 
-def test_lower_case_asked_for_beside_a_cased_tokenizer(tmp_path):
+def test_do_lower_case_with_a_cased_tokenizer(tmp_path):
     cased = tiny_tokenizer([*PIECES[:-1], "B"], lowercase=False)
     model = replace(model_with((), Pooling(lowercase=True)), tokenizer=cased)
     assert cased.encode("B b").tokens[1:-1] == ["B", "b"]

@@ -1,4 +1,4 @@
-"""Every manner of translator: shapes, masks, and that steps equal the whole."""
+"""Translators: shapes, masks, and steps that equal the full forward pass."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def stepwise(module, source, real, inputs):
 
 @every
 @torch.no_grad()
-def test_cached_steps_equal_the_whole_pass(variety):
+def test_cached_steps_equal_one_pass(variety):
     module = module_of(variety)
     source, real, inputs = batch()
     whole = module.logits(module(source, real, inputs)).log_softmax(-1)
@@ -62,7 +62,7 @@ class Uncached:
 
 @every
 @torch.no_grad()
-def test_cached_search_finds_what_uncached_finds(variety):
+def test_search_with_and_without_cache_are_equal(variety):
     module = module_of(variety, scale=0.7)
     source, real, _ = batch(5)
     first = torch.zeros(5, dtype=torch.long)
@@ -79,7 +79,7 @@ def test_cached_search_finds_what_uncached_finds(variety):
 
 @every
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(variety):
+def test_padding_and_other_rows_change_nothing(variety):
     module = module_of(variety)
     source, real, inputs = batch()
     whole = module(source, real, inputs)
@@ -93,7 +93,7 @@ def test_padding_and_neighbours_change_nothing(variety):
 
 @every
 @torch.no_grad()
-def test_no_word_sees_a_later_one(variety):
+def test_no_token_attends_to_a_later_one(variety):
     module = module_of(variety)
     source, real, inputs = batch()
     changed = inputs.clone()
@@ -117,7 +117,7 @@ def test_gradients_reach_every_parameter(variety):
 
 
 @every
-def test_new_weights_come_from_the_generator_alone(variety):
+def test_initial_weights_depend_on_the_generator_only(variety):
     torch.manual_seed(1)
     before = torch.get_rng_state()
     tokenizer = translator().tokenizer
@@ -156,7 +156,7 @@ def test_loss_falls_on_a_tiny_task(variety):
 
 
 @torch.no_grad()
-def test_input_feeding_is_what_makes_the_difference():
+def test_input_feeding_changes_the_result():
     """Without it the attentional state of a step changes nothing in the next."""
     source, real, inputs = batch()
     for variety, felt in (("unfed", False), ("luong-dot", True)):
@@ -170,7 +170,7 @@ def test_input_feeding_is_what_makes_the_difference():
 
 
 @torch.no_grad()
-def test_bahdanau_looks_before_it_steps_and_luong_after():
+def test_bahdanau_attends_before_the_step_and_luong_after():
     """By the state of the step before, and by that of the step itself."""
     source, real, inputs = batch()
     for variety, before in (("bahdanau", True), ("luong-general", False)):
@@ -183,7 +183,7 @@ def test_bahdanau_looks_before_it_steps_and_luong_after():
         assert (after.attention_weights[~real] == 0).all()
 
 
-def test_without_attention_nothing_of_the_source_is_seen_but_the_first_state():
+def test_without_attention_the_source_is_only_in_the_first_state():
     module = module_of("plain-lstm")
     source, real, inputs = batch()
     state = module.init_state(source, real)
@@ -194,7 +194,7 @@ def test_without_attention_nothing_of_the_source_is_seen_but_the_first_state():
 
 
 @torch.no_grad()
-def test_scheduled_sampling_feeds_the_models_own_words():
+def test_scheduled_sampling_feeds_predicted_tokens():
     module = module_of("bahdanau", scale=1.0)
     source, real, inputs = batch()
     rng = torch.Generator().manual_seed(0)
@@ -218,7 +218,7 @@ def test_scheduled_sampling_feeds_the_models_own_words():
 
 
 @torch.no_grad()
-def test_waves_reach_past_any_length_and_learned_places_do_not():
+def test_sinusoids_have_no_maximum_length_and_learned_positions_do():
     source = some_ids(1, 200)
     real = torch.ones_like(source, dtype=torch.bool)
     inputs = some_ids(1, 3)
@@ -268,7 +268,7 @@ def test_a_config_without_a_vocabulary_builds_nothing(family):
         build_on_meta(CONFIGS[family]())
 
 
-def test_shapes_at_odds():
+def test_inconsistent_shapes():
     with raises(ConfigError, "hidden_size", "10", "num_heads", "4"):
         TransformerConfig(hidden_size=10, num_heads=4)
     with raises(ConfigError, "hidden_size", "15", fix="hidden_size"):

@@ -1,4 +1,4 @@
-"""Models that come with the package, found by name."""
+"""Find models by path, built-in name or hub name."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def stand_in(place):
     return tiny_model("mlm").save(place / "cloze-en")
 
 
-def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
+def test_every_function_accepts_the_name_of_a_built_in_model(stand_in):
     assert cloze.builtin() == {"cloze-en": stand_in}
     model = cloze.load("cloze-en")
     assert model.task_heads == ("mlm",)
@@ -36,7 +36,7 @@ def test_a_built_in_model_has_a_name_for_every_verb(stand_in):
     assert cloze.tokenize("cloze-en", "the cat").tokens == ["[CLS]", "the", "cat", "[SEP]"]
 
 
-def test_scikit_learn_takes_the_name(stand_in):
+def test_estimators_accept_the_name(stand_in):
     pytest.importorskip("sklearn", reason="pip install scikit-learn")
     from cloze.sklearn import Embedder
 
@@ -44,7 +44,7 @@ def test_scikit_learn_takes_the_name(stand_in):
     assert np.array_equal(vectors, cloze.embed(cloze.load(stand_in), ["the cat", "the cats"]))
 
 
-def test_a_folder_that_is_there_has_the_first_word(stand_in):
+def test_an_existing_folder_takes_precedence(stand_in):
     tiny_model("sequence").save("cloze-en")
     assert cloze.load("cloze-en").task_heads == ("sequence",)
     assert cloze.load(stand_in).task_heads == ("mlm",)
@@ -52,31 +52,31 @@ def test_a_folder_that_is_there_has_the_first_word(stand_in):
     assert cloze.load("cloze-en").task_heads == ("mlm",)
 
 
-def test_a_tokenizer_s_file_that_is_there_has_the_first_word(stand_in):
+def test_an_existing_tokenizer_file_takes_precedence(stand_in):
     tiny_model().tokenizer.save("cloze-en")
     (stand_in / "tokenizer.json").unlink()
     (stand_in / "vocab.txt").unlink()
     assert cloze.tokenize("cloze-en", "cat").tokens == ["[CLS]", "cat", "[SEP]"]
 
 
-def test_an_unknown_name_is_told_the_known_ones(stand_in):
+def test_the_error_for_an_unknown_name_lists_the_built_in_models(stand_in):
     tiny_model().save(stand_in.with_name("cloze-zh"))
     with raises(FolderError, "cloze-e", "built-in", fix="cloze-en, cloze-zh"):
         cloze.load("cloze-e")
 
 
-def test_a_copy_without_models_says_so(place):
+def test_an_installation_without_models_is_reported(place):
     assert cloze.builtin() == {}
     with raises(FolderError, "built-in", fix="none"):
         cloze.load("cloze-en")
 
 
-def test_a_folder_without_a_configuration_is_no_model(stand_in):
+def test_a_folder_without_config_json_is_not_a_model(stand_in):
     (stand_in / "config.json").unlink()
     assert cloze.builtin() == {}
 
 
-def test_a_name_leads_nowhere_outside(stand_in):
+def test_a_name_cannot_leave_the_folder_of_built_in_models(stand_in):
     tiny_model().save(stand_in.parents[1] / "outside")
     with raises(FolderError, "../builtin/../nowhere"):
         cloze.load("../builtin/../nowhere")
@@ -85,7 +85,7 @@ def test_a_name_leads_nowhere_outside(stand_in):
 
 
 @pytest.mark.parametrize("name", sorted(cloze.builtin()))
-def test_what_comes_with_the_package_is_small_and_whole(name):
+def test_built_in_models_are_small_and_complete(name):
     folder = cloze.builtin()[name]
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= ROOM
@@ -95,7 +95,7 @@ def test_what_comes_with_the_package_is_small_and_whole(name):
     assert "mlm" in model.task_heads
 
 
-def test_the_english_one_knows_some_english():
+def test_cloze_en_fills_masks():
     model = cloze.load("cloze-en")
     assert cloze.fill(model, "The capital of France is [MASK].").best.endswith("paris.")
     assert cloze.fill(model, "She is one [MASK] the best.").masks[0].predictions[0].word == "of"

@@ -1,4 +1,4 @@
-"""NNLM and LSTM: shapes, first weights, states that go on."""
+"""NNLM and LSTM: shapes, initial weights, states."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from languages import VARIETIES, fresh_model, neural_model
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
-def test_steps_equal_reading_all_at_once(variety):
+def test_steps_equal_one_pass(variety):
     model = language_model(neural_model(variety))
     ids = torch.tensor(
         [model.encode_prompt("the cat sat on"), model.encode_prompt("a dog and the")]
@@ -41,7 +41,7 @@ def test_states_can_be_reordered(variety):
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
-def test_first_weights_come_from_the_generator_and_never_say_the_begin_symbol(variety):
+def test_initial_weights_depend_on_the_generator_only_and_never_predict_bos(variety):
     one, other = fresh_model(variety), fresh_model(variety)
     both = zip(one.module.state_dict().values(), other.module.state_dict().values(), strict=True)
     assert all(torch.equal(*pair) for pair in both)
@@ -65,7 +65,7 @@ def test_gradients_reach_every_weight(variety):
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
-def test_a_model_can_begin_with_how_frequent_words_are(variety):
+def test_output_biases_start_with_word_frequencies(variety):
     model = language_model(fresh_model(variety))
     often = torch.arange(1.0, len(model.vocabulary) + 1)
     model.module.init_output_bias(often)
@@ -74,14 +74,14 @@ def test_a_model_can_begin_with_how_frequent_words_are(variety):
     assert np.corrcoef(found, often.where(often != often[BOS], 0.0))[0, 1] > 0.5
 
 
-def test_an_nnlm_sees_its_window_and_no_more():
+def test_an_nnlm_reads_its_context_window_only():
     model = language_model(neural_model("nnlm"))
     near = model.next_log_probs(model.encode_prompt("zebra the cat sat"))
     assert (near == model.next_log_probs(model.encode_prompt("dog the cat sat"))).all()
     assert (near != model.next_log_probs(model.encode_prompt("dog the dog sat"))).any()
 
 
-def test_one_mask_for_all_steps_of_a_row():
+def test_variational_dropout_has_one_mask_for_all_steps():
     torch.manual_seed(0)
     kept = LockedDropout(0.5).train()(torch.ones(3, 7, 40))
     assert (kept == kept[:, :1]).all()
@@ -93,7 +93,7 @@ def test_one_mask_for_all_steps_of_a_row():
 
 
 @pytest.mark.parametrize("kind", NETS)
-def test_layers_that_stand_alone_equal_torchs_stack(kind):
+def test_separate_layers_equal_stacked_layers_of_torch(kind):
     torch.manual_seed(0)
     stack = StackedRNN(kind, 5, 4, num_layers=3, dropout=0.0, variational=True)
     whole = NETS[kind](5, 4, num_layers=3, batch_first=True)
@@ -107,18 +107,18 @@ def test_layers_that_stand_alone_equal_torchs_stack(kind):
     torch.testing.assert_close(after, end if kind == "lstm" else (end,))
 
 
-def test_dropout_stands_around_every_layer():
+def test_dropout_is_before_and_after_every_layer():
     stack = StackedRNN("lstm", 4, 4, num_layers=2, dropout=1.0, variational=False).train()
     empty = torch.zeros(2, 1, 4), torch.zeros(2, 1, 4)
     assert not stack(torch.randn(1, 3, 4), empty)[0].any()
 
 
-def test_shapes_that_cannot_be():
+def test_invalid_configurations():
     with raises(ConfigError, "embedding_size", "4", "8"):
         LSTMConfig(hidden_size=8, embedding_size=4)
     with raises(ConfigError, "order", "1"):
         NNLMConfig(order=1)
     with raises(ConfigError, "bos_id", "9"):
         NNLMConfig(vocab_size=9, bos_id=9)
-    with raises(ConfigError, "vocab_size", "-1"):
-        LSTMConfig(vocab_size=-1)
+    with raises(ConfigError, "vocab_size", "1"):
+        LSTMConfig(vocab_size=1)

@@ -1,4 +1,4 @@
-"""Folders with eight bits a weight open in transformers as they are, with the same vectors."""
+"""transformers loads folders with float8 weights, with the same vectors."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ IDS = torch.tensor([[2, 20, 21, 4, 5, 3]])
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_transformers_widens_them_too(family, tmp_path):
+def test_transformers_converts_float8_weights(family, tmp_path):
     folder = save_float8(tiny_model("mlm", family=family), tmp_path / "small")
     module = cloze.load(folder).module
     body = transformers.AutoModel.from_pretrained(folder).eval()
@@ -26,7 +26,7 @@ def test_transformers_widens_them_too(family, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(cloze.builtin()))
-def test_transformers_opens_what_comes_with_the_package(name):
+def test_transformers_loads_the_built_in_models(name):
     folder = cloze.builtin()[name]
     ours, theirs = cloze.load(name), transformers.AutoModelForMaskedLM.from_pretrained(folder)
     text = "The capital of France is [MASK]."

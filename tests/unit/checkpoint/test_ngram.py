@@ -1,4 +1,4 @@
-"""The folder of an n-gram model: the same after a round trip, refused when it is not sound."""
+"""Folders of n-gram models: round trips, damaged folders, ARPA files."""
 
 import json
 import resource
@@ -70,13 +70,13 @@ def test_an_order_without_n_grams(tmp_path):
     same(model, cloze.load(model.save(tmp_path / "short")))
 
 
-def test_it_overwrites_nothing_unasked(model, folder):
+def test_nothing_is_overwritten_without_force(model, folder):
     with raises(FolderError, "exists"):
         model.save(folder)
     model.save(folder, overwrite=True)
 
 
-def test_what_the_disk_does_not_take_is_told(model, tmp_path):
+def test_write_errors_are_reported(model, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))  # Python does not hear of SIGXFSZ
     try:
@@ -102,7 +102,7 @@ def test_an_arpa_file_that_is_wrong_names_its_line(tmp_path):
         load_arpa(path)
 
 
-def test_subwords_are_units_too(tmp_path):
+def test_models_of_subwords(tmp_path):
     tokenizer = train_tokenizer(TEXT, kind="bpe", vocab_size=280)
     vocabulary = Vocabulary(tokenizer)
     assert vocabulary.tokens[: len(SYMBOLS)] == list(SYMBOLS)
@@ -124,7 +124,7 @@ def test_special_tokens_in_a_text_are_unknown_words():
     assert "[MASK]" not in vocabulary.tokens
 
 
-def test_sequences_are_scored_apart(model):
+def test_sequences_are_scored_independently(model):
     model = language_model(model)
     one, other = model.encode_texts(["the cat", "sat"])
     both = list(model.log_probs([one, other]))
@@ -157,7 +157,7 @@ def broken(folder, change):
         (lambda s: s["counts"].__setitem__(1, -1), ("counts", "-1")),
     ],
 )
-def test_settings_that_are_wrong(folder, change, problem):
+def test_invalid_settings(folder, change, problem):
     with raises(ClozeError, problem):
         cloze.load(broken(folder, change))
 
@@ -185,7 +185,7 @@ def test_a_tokenizer_of_another_model(folder):
         ("backoff.2", 7, np.nan, "backoff.2"),
     ],
 )
-def test_tables_that_would_mislead(folder, monkeypatch, rows, name, place, value, said):
+def test_invalid_tables(folder, monkeypatch, rows, name, place, value, said):
     monkeypatch.setattr("cloze.checkpoint.ngram._ROWS", rows)
     cloze.load(folder)
     tables = load_file(folder / "model.safetensors")
@@ -195,7 +195,7 @@ def test_tables_that_would_mislead(folder, monkeypatch, rows, name, place, value
         cloze.load(folder)
 
 
-def test_tables_that_are_missing_or_cut(folder):
+def test_missing_or_truncated_tables(folder):
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])

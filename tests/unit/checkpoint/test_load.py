@@ -1,4 +1,4 @@
-"""Model folders: old spellings, shards, reports, and folders that are broken or hostile."""
+"""Model folders: old names, shards, reports, damaged and malicious folders."""
 
 import json
 import pickle
@@ -60,7 +60,7 @@ def assert_same_as_new(folder, heads=("mlm",)):
 # What folders look like
 
 
-def test_a_folder_holds_what_formats_say(folder):
+def test_the_files_of_a_folder(folder):
     assert files_of(folder) >= {
         "config.json",
         "model.safetensors",
@@ -96,13 +96,13 @@ def test_the_body_without_its_prefix(folder):
     assert not assert_same_as_new(folder).report
 
 
-def test_the_bare_body_with_its_prefix(tmp_path):
+def test_a_base_model_with_its_prefix(tmp_path):
     folder = model_with(()).save(tmp_path / "body")
     rewrite(folder, lambda t: {f"bert.{name}": value for name, value in t.items()})
     assert not assert_same_as_new(folder, ()).report
 
 
-def test_the_prefix_twice(folder):
+def test_a_doubled_prefix(folder):
     rewrite(
         folder,
         lambda t: {f"bert.{n}" if n.startswith("bert.") else n: value for n, value in t.items()},
@@ -110,7 +110,7 @@ def test_the_prefix_twice(folder):
     assert not assert_same_as_new(folder).report
 
 
-def test_a_stored_copy_of_the_tied_decoder_and_old_buffers_need_no_word(folder):
+def test_copies_of_tied_weights_and_old_buffers_are_not_reported(folder):
     def add(tensors):
         tensors["cls.predictions.decoder.weight"] = torch.zeros(len(PIECES), 8)
         tensors["cls.predictions.decoder.bias"] = torch.zeros(len(PIECES))
@@ -131,7 +131,7 @@ def test_the_bias_under_the_decoder_only(folder):
     )
 
 
-def test_no_tokenizer_json_but_a_vocabulary(folder):
+def test_a_vocabulary_without_tokenizer_json(folder):
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (folder / name).unlink(missing_ok=True)
     opened = assert_same_as_new(folder)
@@ -172,7 +172,7 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
 
 @pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}]])
-def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path):
+def test_the_heads_of_an_unknown_class_follow_from_the_weights(family, said, tmp_path):
     model = tiny_model("mlm", family=family)
     folder = model.save(tmp_path / "m")
     set_config(folder, architectures=said)
@@ -191,7 +191,7 @@ def test_a_class_unsaid_or_unknown_is_told_by_the_weights(family, said, tmp_path
         ("sequence", (), ("classifier.bias", "classifier.weight")),  # or those of tags, or choices
     ],
 )
-def test_heads_that_weights_tell(head, heads, left, tmp_path):
+def test_heads_follow_from_the_weights(head, heads, left, tmp_path):
     folder = tiny_model(head).save(tmp_path / "m")
     set_config(folder, architectures=["MyBertForFun"])
     opened = cloze.load(folder, quiet=True)
@@ -199,7 +199,7 @@ def test_heads_that_weights_tell(head, heads, left, tmp_path):
     assert opened.report.unexpected == left
 
 
-def test_heads_that_no_class_has_together_are_not_told_by_weights(folder):
+def test_only_the_first_head_if_no_class_has_all_of_them(folder):
     rewrite(folder, lambda t: t.update({"qa_outputs.weight": torch.zeros(2, 8)}))
     set_config(folder, architectures=["MyMultiBert"])
     opened = cloze.load(folder, quiet=True)
@@ -210,7 +210,7 @@ def test_heads_that_no_class_has_together_are_not_told_by_weights(folder):
 # The report
 
 
-def test_unexpected_weights_and_unknown_settings_are_reported_and_shown(folder, capsys):
+def test_unexpected_weights_and_unknown_settings_are_reported(folder, capsys):
     rewrite(folder, lambda t: t.update({"adapter.weight": torch.zeros(2)}))
     set_config(folder, shiny_new_setting=3)
     report = cloze.load(folder).report
@@ -236,7 +236,7 @@ def test_missing_weights_are_an_error_unless_allowed(folder):
 # Saving
 
 
-def test_saving_does_not_overwrite_unless_told(folder):
+def test_saving_overwrites_only_with_overwrite(folder):
     before = (folder / "model.safetensors").read_bytes()
     with raises(FolderError, "exists"):
         model_with().save(folder)
@@ -247,7 +247,7 @@ def test_saving_does_not_overwrite_unless_told(folder):
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_heads_that_no_published_class_has_together(tmp_path):
+def test_heads_that_no_class_of_transformers_has(tmp_path):
     with raises(ConfigError, "mlm", "sequence", fix="separate"):
         model_with(("mlm", "sequence")).save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
@@ -256,7 +256,7 @@ def test_heads_that_no_published_class_has_together(tmp_path):
 # What users get wrong
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_missing_folder(tmp_path):
     with raises(FolderError, "folder", "nowhere"):
         cloze.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
@@ -276,7 +276,7 @@ def test_a_folder_that_is_not_there(tmp_path):
         ("x" * 200 + "/" + "y" * 200, "x" * 200),
     ],
 )
-def test_a_path_that_cannot_be_one(name, said, tmp_path, monkeypatch):
+def test_an_invalid_path(name, said, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     for verb in (cloze.load, cloze.info, lambda path: cloze.tokenize(path, "a")):
         with raises(ClozeError, said):
@@ -324,13 +324,13 @@ def test_a_name_on_the_hub(tmp_path, monkeypatch):
         ({"layer_norm_eps": None}, "layer_norm_eps"),
     ],
 )
-def test_configurations_that_cannot_be_honoured(folder, changes, message):
+def test_unsupported_settings(folder, changes, message):
     set_config(folder, **changes)
     with raises(ClozeError, message):
         cloze.load(folder)
 
 
-def test_a_config_that_names_code_runs_nothing(folder):
+def test_code_named_in_config_json_is_not_run(folder):
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     set_config(folder, auto_map={"AutoModel": "evil.Evil"}, trust_remote_code=True)
     assert cloze.load(folder, quiet=True).report.ignored == ("auto_map", "trust_remote_code")
@@ -374,7 +374,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_weights(folder, name):
+def test_malicious_weights(folder, name):
     (folder / "model.safetensors").write_bytes(HOSTILE[name])
     tracemalloc.start()
     with raises(FolderError, "model.safetensors"):
@@ -384,7 +384,7 @@ def test_hostile_weights(folder, name):
     assert peak < 30 << 20
 
 
-def test_weights_cut_anywhere_are_noticed(folder):
+def test_truncated_weights_are_detected(folder):
     whole = (folder / "model.safetensors").read_bytes()
     for cut in np.linspace(0, len(whole) - 1, 25).astype(int):
         (folder / "model.safetensors").write_bytes(whole[:cut])
@@ -398,7 +398,7 @@ def test_integers_are_not_weights(folder):
         cloze.load(folder)
 
 
-def test_two_spellings_of_one_weight(folder):
+def test_two_names_of_one_weight(folder):
     name = "bert.embeddings.LayerNorm.bias"
     rewrite(folder, lambda t: t.update({name.replace("bias", "beta"): t[name].clone()}))
     with raises(FolderError, "weight"):
@@ -412,14 +412,14 @@ def test_broken_configurations(folder, content):
         cloze.load(folder)
 
 
-def test_a_configuration_too_large_to_be_one(folder):
+def test_a_configuration_that_is_too_large(folder):
     with (folder / "config.json").open("wb") as file:
         file.truncate(1 << 30)
     with raises(FolderError, "1,073,741,824", "bytes"):
         cloze.load(folder)
 
 
-def test_errors_are_ordinary_errors_and_travel_between_processes():
+def test_errors_can_be_pickled():
     assert issubclass(InputError, ValueError)
     for error in (InputError("wrong", fix="right"), MissingExtraError("this", extra="that")):
         again = pickle.loads(pickle.dumps(error))
@@ -436,7 +436,7 @@ def test_errors_are_ordinary_errors_and_travel_between_processes():
         (torch.float8_e4m3fn, float("nan")),  # it has no infinity
     ],
 )
-def test_weights_that_are_no_numbers(folder, kind, value):
+def test_weights_with_nan_or_infinite_values(folder, kind, value):
     name = "bert.embeddings.position_embeddings.weight"
 
     def spoil(tensors):

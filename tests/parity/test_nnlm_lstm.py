@@ -1,4 +1,4 @@
-"""The NNLM beside Bengio's equation in numpy, the LSTM beside torch's own, step by step."""
+"""The NNLM against Bengio's equation in numpy, the LSTM against torch, step by step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.parity
 
 
 @pytest.mark.parametrize("variety", ["nnlm", "direct"])
-def test_an_nnlm_is_the_equation(variety):
+def test_an_nnlm_equals_its_equation(variety):
     model = neural_model(variety)
     weights = {name: w.double().numpy() for name, w in model.module.state_dict().items()}
     context = [3, 7, 5]
@@ -28,7 +28,7 @@ def test_an_nnlm_is_the_equation(variety):
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_an_lstm_is_torchs_stepwise(layers):
+def test_an_lstm_equals_torch_step_by_step(layers):
     model = neural_model("lstm", num_layers=layers).module
     peer = nn.LSTM(8, 8, layers, batch_first=True)
     cells = [nn.LSTMCell(8, 8) for _ in range(layers)]

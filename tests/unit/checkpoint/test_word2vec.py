@@ -26,7 +26,7 @@ def folder(tmp_path):
     return model(counts=np.array([9, 5, 5])).save(tmp_path / "words")
 
 
-def test_a_folder_gives_back_what_was_saved(tmp_path):
+def test_saved_and_loaded(tmp_path):
     grams = CharNGrams(buckets=5)
     before = model(
         counts=np.array([9, 5, 5]),
@@ -55,7 +55,7 @@ def test_a_folder_gives_back_what_was_saved(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.txt", "a.vec", "a.bin", "b.6B.txt", "a.txt.gz", "a.bin.gz"])
 @pytest.mark.parametrize("header", [True, False])
-def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
+def test_load_reads_files_of_other_programs(name, header, tmp_path):
     if ".bin" in name and not header:
         return
     plain = export_vectors(model().module, tmp_path / name.removesuffix(".gz"), header=header)
@@ -72,7 +72,7 @@ def test_files_of_others_open_as_any_model_does(name, header, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "word\n", "The cat sat on the mat.\n", "In the year 1984\n"])
-def test_a_text_is_no_file_of_vectors(text, tmp_path):
+def test_a_text_file_without_vectors(text, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(text)
     assert not is_vector_file(path)
@@ -86,11 +86,11 @@ def test_a_text_is_no_file_of_vectors(text, tmp_path):
         cloze.load(tmp_path / "a.bin")
 
 
-def test_counts_that_are_not_known_stay_so(tmp_path):
+def test_unknown_counts_stay_unknown(tmp_path):
     assert cloze.load(model().save(tmp_path / "words")).module.counts is None
 
 
-def test_a_folder_is_not_overwritten_unless_told(folder):
+def test_a_folder_is_replaced_only_with_overwrite(folder):
     with raises(FolderError, "exists"):
         model().save(folder)
     model().save(folder, overwrite=True)
@@ -114,13 +114,13 @@ def change(folder, **changes):
         ({"char_ngrams": [1]}, "config.json"),
     ],
 )
-def test_a_config_that_does_not_fit_is_told(folder, changes, wrong):
+def test_an_inconsistent_configuration_is_an_error(folder, changes, wrong):
     change(folder, **changes)
     with raises(FolderError, wrong):
         load_vectors(folder)
 
 
-def test_missing_files_are_told(folder):
+def test_missing_files_are_errors(folder):
     (folder / "vocabulary.tsv").unlink()
     with raises(FolderError, "vocabulary.tsv"):
         load_vectors(folder)
@@ -135,26 +135,26 @@ def test_missing_files_are_told(folder):
 @pytest.mark.parametrize(
     "text", [b"a\t1\nb\nc\t1\n", b"a\t1\nb\tx\nc\t1\n", b"a\t1\n\xff\t2\nc\t1\n"]
 )
-def test_a_broken_vocabulary_is_told(folder, text):
+def test_a_damaged_vocabulary_is_an_error(folder, text):
     (folder / "vocabulary.tsv").write_bytes(text)
     with raises(FolderError, "vocabulary.tsv"):
         load_vectors(folder)
 
 
-def test_a_word_that_stands_twice_is_told(folder):
+def test_a_duplicate_word_is_an_error(folder):
     (folder / "vocabulary.tsv").write_text("a\t3\nb\t2\na\t1\n")
     with raises(FolderError, "vocabulary.tsv", "'a'"):
         load_vectors(folder)
 
 
-def test_a_vocabulary_far_too_large_is_not_read(folder):
+def test_a_vocabulary_that_is_too_large_is_not_read(folder):
     with (folder / "vocabulary.tsv").open("r+b") as file:
         file.truncate(10**6)
     with raises(FolderError, "vocabulary.tsv", "large"):
         load_vectors(folder)
 
 
-def test_vectors_that_are_no_numbers_are_told(tmp_path):
+def test_vectors_with_nan_or_infinite_values_are_an_error(tmp_path):
     broken = model()
     broken.module.vectors[1, 1] = np.nan
     folder = broken.save(tmp_path / "words")
@@ -163,7 +163,7 @@ def test_vectors_that_are_no_numbers_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_vectors_of_other_precisions_are_read(folder, dtype):
+def test_vectors_of_other_dtypes_are_read(folder, dtype):
     kind = getattr(torch, dtype)
     tables = load_file(folder / "model.safetensors")
     save_file({name: one.to(kind) for name, one in tables.items()}, folder / "model.safetensors")
@@ -172,7 +172,7 @@ def test_vectors_of_other_precisions_are_read(folder, dtype):
     assert np.array_equal(found, tables["vectors"].to(kind).float().numpy())
 
 
-def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
+def test_words_with_tabs_or_newlines_are_errors(tmp_path):
     bad = word_model(words=["a\tb"], vectors=np.zeros((1, 2), np.float32))
     with raises(InputError, "newline"):
         bad.save(tmp_path / "words")
@@ -180,7 +180,7 @@ def test_words_that_the_vocabulary_cannot_hold_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words.txt", "words.vec", "words.bin"])
-def test_files_of_others(tmp_path, name):
+def test_files_of_other_programs(tmp_path, name):
     before = model().module
     path = export_vectors(before, tmp_path / name)
     after = load_vectors(path).module
@@ -200,11 +200,11 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with raises(InputError, "folder"):
         load_vectors(tmp_path / "none.bin")
 
 
-def test_a_folder_opens_where_a_file_may_stand(folder):
+def test_load_vectors_reads_folders(folder):
     assert tuple(load_vectors(folder).module.words) == WORDS
     assert len(load_vectors(folder, max_words=2).module) == 2

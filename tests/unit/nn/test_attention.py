@@ -1,4 +1,4 @@
-"""Attention over a flat row whose bounds only the device knows."""
+"""Attention over flat rows whose lengths only the device knows."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def attend(qkv, row, window=None, is_causal=False):
 
 
 @pytest.mark.parametrize("empty", [0, 3])
-def test_each_sequence_sees_itself_alone(empty):
+def test_tokens_attend_to_their_own_sequence(empty):
     parts = torch.randn(3, sum(LENGTHS), 2, 8, generator=torch.Generator().manual_seed(0))
     found = attend(torch.cat([*parts], 1), row_of(LENGTHS, empty=empty))
     at = 0
@@ -40,7 +40,7 @@ def test_each_sequence_sees_itself_alone(empty):
 
 
 @pytest.mark.parametrize("window", [None, 6])
-def test_no_one_looks_ahead_where_that_is_said(window):
+def test_causal_attention(window):
     qkv = torch.randn(sum(LENGTHS), 6, 8, generator=torch.Generator().manual_seed(0))
     changed = qkv.clone()
     changed[14:20] += 1.0  # the end of the third sequence
@@ -52,7 +52,7 @@ def test_no_one_looks_ahead_where_that_is_said(window):
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
+def test_packed_and_varlen_rows_give_the_same_result(family):
     config = FAMILIES[family].config_class(
         vocab_size=30,
         hidden_size=16,
@@ -67,7 +67,7 @@ def test_a_model_says_the_same_of_both_kinds_of_flat_rows(family):
     torch.testing.assert_close(model(ids, row_of(LENGTHS, empty=2)), packed, rtol=1e-4, atol=1e-5)
 
 
-def test_a_window_is_kept():
+def test_a_sliding_window():
     config = FAMILIES["modernbert"].config_class(
         vocab_size=30,
         hidden_size=16,
@@ -86,7 +86,7 @@ def test_a_window_is_kept():
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 80])
-def test_long_sequences_on_a_gpu_are_those_of_the_plain_way(window, causal):
+def test_long_sequences_on_a_gpu_equal_the_plain_computation(window, causal):
     lengths = (300, 7, 150)
     qkv = torch.randn(sum(lengths), 6, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
     there, here = row_of(lengths, device="cuda"), row_of(lengths)
@@ -94,7 +94,7 @@ def test_long_sequences_on_a_gpu_are_those_of_the_plain_way(window, causal):
     torch.testing.assert_close(found, attend(qkv, here, window, causal), rtol=2e-2, atol=2e-2)
 
 
-def test_float32_on_a_gpu_is_refused():
+def test_float32_on_a_gpu_is_an_error():
     class OnGpu(torch.Tensor):
         device = torch.device("cuda")
 

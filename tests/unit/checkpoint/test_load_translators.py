@@ -1,4 +1,4 @@
-"""A translator's folder."""
+"""Folders of translators."""
 
 import json
 
@@ -15,7 +15,7 @@ from translators import TEXTS, VARIETIES, translator
 
 
 @pytest.mark.parametrize("variety", VARIETIES)
-def test_saving_and_loading_gives_the_same_bits(variety, tmp_path):
+def test_saved_and_loaded_results_are_identical(variety, tmp_path):
     model = translator(variety)
     folder = model.save(tmp_path / "model")
     opened = cloze.load(folder, device="cpu")
@@ -30,13 +30,13 @@ def test_saving_and_loading_gives_the_same_bits(variety, tmp_path):
     }
 
 
-def test_text_comes_back_as_it_was():
+def test_encoded_text_is_decoded_unchanged():
     tokenizer = translator().tokenizer
     for text in [*TEXTS, " two  spaces ", "", "Zoë\t猫😀"]:
         assert decode_sentence(tokenizer, encode_sentences(tokenizer, [text])[0][:-1]) == text
 
 
-def test_it_goes_into_a_folder_with_other_things(tmp_path):
+def test_a_model_is_saved_into_a_folder_with_other_files(tmp_path):
     (tmp_path / "notes").write_text("mine")
     translator().save_into(tmp_path)
     assert cloze.load(tmp_path).config == translator().config
@@ -49,7 +49,7 @@ def changed(folder, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_a_folder_is_not_trusted(tmp_path):
+def test_invalid_folders(tmp_path):
     def fresh(name):
         return translator().save(tmp_path / name)
 

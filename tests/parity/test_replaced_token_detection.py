@@ -1,4 +1,4 @@
-"""A model that learned beside a generator is a plain masked LM to transformers."""
+"""transformers loads a model pre-trained with replaced-token detection as a masked LM."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
-def test_the_folder_opens_as_a_masked_lm(family, tmp_path):
+def test_transformers_loads_a_masked_lm(family, tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("\n\n".join(f"the cat number {n} sat.\nthe dog ran." for n in range(150)))
     pretrain(text, tmp_path / "m", recipe(settings=[*SETTINGS, f"model.family={family}"]))

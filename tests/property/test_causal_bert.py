@@ -1,4 +1,4 @@
-"""Whatever the lengths: a causal BERT never looks ahead, and all layouts say the same."""
+"""A causal BERT attends to no later token, in all layouts."""
 
 import torch
 from hypothesis import given, settings

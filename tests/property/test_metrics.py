@@ -1,4 +1,4 @@
-"""Laws of scores and of how sure they are, for any input."""
+"""Properties of metrics and confidence intervals, for any input."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -24,14 +24,14 @@ texts = st.text(st.sampled_from("abthe .,'’-北京大学《》 nAnT12"), max_s
 
 @settings(max_examples=40)
 @given(st.lists(st.booleans(), min_size=3, max_size=200), st.integers(0, 1000))
-def test_an_interval_holds_the_score_it_is_of(right, seed):
+def test_an_interval_contains_its_score(right, seed):
     values = np.array(right, float)
     found = bootstrap_interval(values, len(values), rng=np.random.default_rng(seed), resamples=400)
     assert 0 <= found.low <= found.value <= found.high <= 1
 
 
 @given(pairs)
-def test_a_correlation_is_one_whatever_the_numbers(both):
+def test_correlations_are_between_minus_one_and_one(both):
     x, y = zip(*both, strict=True)
     for correlation in (pearson, spearman):
         assert -1 <= correlation(x, y) <= 1
@@ -40,14 +40,14 @@ def test_a_correlation_is_one_whatever_the_numbers(both):
 
 
 @given(st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=1))
-def test_ranks_ask_for_order_only(both):
+def test_ranks_depend_on_order_only(both):
     x, y = zip(*both, strict=True)
     assert abs(spearman(x, y) - spearman([one**3 for one in x], y)) < 1e-12
     assert abs(spearman(x, y) + spearman([-one for one in x], y)) < 1e-12
 
 
 @given(labels)
-def test_names_of_labels_do_not_count(both):
+def test_names_of_labels_do_not_matter(both):
     gold, said = zip(*both, strict=True)
     names = dict(zip("abcd", "zyxw", strict=True))
     renamed = [[names[one] for one in side] for side in (gold, said)]
@@ -73,7 +73,7 @@ def test_every_prediction_is_in_its_bin(both, bins):
 
 
 @given(texts, texts)
-def test_answers_are_scored_alike_both_ways(a, b):
+def test_scores_of_answers_are_symmetric(a, b):
     for rule in (english_f1, chinese_f1):
         assert rule(a, b) == rule(b, a)
         assert 0 <= rule(a, b) <= 1

@@ -1,4 +1,4 @@
-"""Laws of n-gram models, whatever the text."""
+"""Properties of n-gram models, for any text."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_every_context_sums_to_one(sentences, order, memory, asked, begins):
 
 @given(texts, orders, st.lists(words, max_size=6), words)
 @settings(max_examples=150)
-def test_probabilities_are_those_of_the_definition(sentences, order, asked, word):
+def test_probabilities_equal_the_definition(sentences, order, asked, word):
     model, reference = made(sentences, SIZE, order), Reference(sentences, SIZE, order)
     for context in (tuple(asked), (BOS, *asked), (BOS, *sentences[0])):
         found = model.next_log_probs(context)[word]
@@ -37,7 +37,7 @@ def test_probabilities_are_those_of_the_definition(sentences, order, asked, word
 
 @given(texts, orders, texts)
 @settings(max_examples=100)
-def test_scored_at_once_as_one_by_one(sentences, order, others):
+def test_scores_of_a_batch_equal_single_scores(sentences, order, others):
     model = made(sentences, SIZE, order)
     flat = np.array([id_ for one in others for id_ in (BOS, *one, EOS)])
     scored = model.log_probs(flat)
@@ -55,7 +55,7 @@ def test_scored_at_once_as_one_by_one(sentences, order, others):
 
 @given(texts, orders)
 @settings(max_examples=60)
-def test_an_arpa_file_keeps_every_bit(sentences, order):
+def test_an_arpa_file_preserves_every_bit(sentences, order):
     model = made(sentences, SIZE, order)
     spelled = [*SYMBOLS, *"abcdef"]
     names, read = read_arpa("".join(write_arpa(spelled, model)).splitlines(keepends=True), "x")

@@ -1,4 +1,4 @@
-"""`classify`, `tag`, `answer` and `choose` against transformers, on models both open."""
+"""`classify`, `tag`, `answer` and `choose` against transformers."""
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def test_answer_scores(tmp_path, family):
 
 @pytest.mark.parametrize("family", ENCODERS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_answers_are_words_as_the_pipeline_had_it(tmp_path, family, whole):
+def test_answers_are_whole_words_as_in_the_pipeline(tmp_path, family, whole):
     """As transformers' question-answering pipeline did, with align_to_words and without."""
     model, folder = opened(tmp_path, "span", family=family, positions=64)
     peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
@@ -171,7 +171,7 @@ def test_choose_scores(tmp_path, family):
     assert cloze.choose(model, text, options).option == int(expected.argmax())
 
 
-def test_pairs_are_cut_as_theirs(tmp_path):
+def test_pairs_are_truncated_as_in_transformers(tmp_path):
     model, folder = opened(tmp_path, "sequence")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     text, pair = "a b c d e f g h i j " * 3, "the cat sat"

@@ -1,4 +1,4 @@
-"""Whatever the lengths and the window: padded, packed and alone a text has the same vectors."""
+"""Padded, packed and single texts have the same vectors, for any lengths and windows."""
 
 import torch
 from hypothesis import given, settings
@@ -50,7 +50,7 @@ def test_layouts_agree(lengths, window, every):
     shift=st.integers(0, 200),
     theta=st.floats(1.0, 1e6),
 )
-def test_a_product_depends_on_the_distance_alone(first, second, shift, theta):
+def test_a_product_depends_on_the_distance_only(first, second, shift, theta):
     """(R_m q)·(R_n k) = q·(R_{n−m} k), Su et al. 2021, eq. 11; and lengths stay."""
     query, key = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(first)).double()
     table = compute_rotary_table(401, 16, theta=theta)

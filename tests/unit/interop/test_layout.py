@@ -1,4 +1,4 @@
-"""Rules between the weights of a module and those of a folder: join, split, transpose."""
+"""Rules for stored weights: concatenate, split, transpose."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from cloze.interop.layout import Rule, make_rule
 from cloze.models.configs.bert import BertConfig
 
 
-def test_shapes_on_disk():
+def test_stored_shapes():
     assert Rule(("a",)).stored_shape((3, 4)) == (3, 4)
     assert Rule(("a",)).stored_shape(()) == ()
     assert Rule(("q", "k", "v")).stored_shape((9, 4)) == (3, 4)
@@ -54,7 +54,7 @@ SHAPES = {
 }
 
 
-def test_there_and_back(tmp_path):
+def test_stored_and_loaded_weights_are_equal(tmp_path):
     ours = {name: torch.randn(shape) for name, shape in SHAPES.items()}
     stored = _make_stored_tensors(RULES, ours)
     assert torch.equal(stored["k"], ours["qkv"][2:4])
@@ -117,7 +117,7 @@ def test_a_layout_like_gpt2_is_one_table(tmp_path):
     assert all(torch.equal(read[name], one) for name, one in module.state_dict().items())
 
 
-def test_a_weight_that_the_table_lacks():
+def test_a_weight_without_an_entry():
     layout = HuggingFaceLayout(
         family="bert", prefix="b.", settings={}, architectures={}, weights={}, block="b.{n}."
     )

@@ -1,4 +1,4 @@
-"""Dropout: the share, the scale, the gradient, and that it draws from the generators it is lent."""
+"""Dropout: probability, scale, gradient, random generator."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SURE = 1e-9  # of a false alarm
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
 @pytest.mark.parametrize("shape", [(200, 301), (7,), (3, 5, 1001)])
-def test_share_and_scale(share, shape):
+def test_probability_and_scale(share, shape):
     torch.manual_seed(0)
     out = dropout(torch.ones(shape), share, training=True)
     kept = out[out != 0]
@@ -23,7 +23,7 @@ def test_share_and_scale(share, shape):
     assert torch.allclose(kept, torch.full_like(kept, 1 / (1 - share)), rtol=1e-4)
 
 
-def test_neighbours_fall_independently():
+def test_neighbouring_elements_are_dropped_independently():
     torch.manual_seed(0)
     dropped = dropout(torch.ones(400_000), 0.5, training=True) == 0
     for step in range(1, 9):  # four numbers share a random word
@@ -32,7 +32,7 @@ def test_neighbours_fall_independently():
         assert low - 1000 <= both <= high + 1000  # overlapping pairs vary a little more
 
 
-def test_the_gradient_passes_where_the_numbers_did():
+def test_the_gradient_has_the_same_mask():
     torch.manual_seed(0)
     x = torch.randn(50, 40, dtype=torch.float64, requires_grad=True)
     out = dropout(x, 0.3, training=True)
@@ -41,7 +41,7 @@ def test_the_gradient_passes_where_the_numbers_did():
     assert torch.allclose(x * x.grad, out)
 
 
-def test_nothing_happens_outside_of_training():
+def test_no_dropout_in_evaluation_mode():
     x = torch.randn(4)
     layer = Dropout(0.5)
     assert layer.eval()(x) is x
@@ -49,7 +49,7 @@ def test_nothing_happens_outside_of_training():
     assert torch.equal(Dropout(1.0).train()(x), torch.zeros(4))
 
 
-def test_it_follows_the_global_generator():
+def test_masks_depend_on_the_global_generator():
     x = torch.ones(1000)
     torch.manual_seed(3)
     first = dropout(x, 0.5, training=True)

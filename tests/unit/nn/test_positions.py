@@ -1,4 +1,4 @@
-"""Rotary positions, windows, gated nets and pre-norm blocks by themselves."""
+"""Positions, windows, gated feed-forward networks and pre-norm blocks."""
 
 import pytest
 import torch
@@ -9,7 +9,12 @@ from cloze.nn.attention import Attention, RotaryAttention
 from cloze.nn.block import GatedFeedForward, PreNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed, apply_sliding_window, expand_mask, window_mask
-from cloze.nn.positions import ROPE_THETA, apply_rotary, compute_rotary_table
+from cloze.nn.positions import (
+    ROPE_THETA,
+    apply_rotary,
+    compute_rotary_table,
+    compute_sinusoids,
+)
 
 CPU = torch.device("cpu")
 
@@ -22,7 +27,15 @@ def random(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_it_is_a_rotation_of_complex_numbers():
+def test_a_shift_of_sinusoids_is_linear():
+    """PE(pos+k) is a rotation of PE(pos), the same for every pos (Vaswani et al. 2017, §3.5)."""
+    table = compute_sinusoids(50, 16).double()
+    here, there = table[:40], table[7:47]
+    matrix = torch.linalg.lstsq(here, there).solution
+    assert (here @ matrix - there).abs().max() < 1e-4
+
+
+def test_rotary_positions_rotate_complex_numbers():
     """The same by Euler: (a + bi)·exp(im·theta^(−2i/d))."""
     x, width = random(7, 2, 6), 6
     angle = torch.arange(7.0)[:, None, None] * 500 ** (-torch.arange(0, width, 2.0) / width)
@@ -47,7 +60,7 @@ def test_positions_are_selected_from_a_table():
     assert torch.equal(table.select(positions).sin[3:], table.sin[:2])
 
 
-def test_attention_sees_distances_and_not_positions(monkeypatch):
+def test_rotary_attention_depends_on_distances_only(monkeypatch):
     attention = RotaryAttention(16, 2, bias=False, rope_theta=ROPE_THETA).eval()
     x, table = random(1, 5, 16), compute_rotary_table(40, 8)
 
@@ -62,7 +75,7 @@ def test_attention_sees_distances_and_not_positions(monkeypatch):
     assert (here - apart).abs().max() > 1e-3
 
 
-def test_masks_and_tables_are_computed_once_for_all_layers_of_a_kind():
+def test_masks_and_tables_are_computed_once():
     layers = [
         RotaryAttention(16, 2, rope_theta=theta, window_size=window)
         for theta, window in ((160_000.0, None), (ROPE_THETA, 4), (ROPE_THETA, 4))
@@ -87,7 +100,7 @@ def test_a_plain_layer_reads_no_rotary_table(layout, monkeypatch):
     assert attention(x, context).shape == x.shape
 
 
-def test_without_a_bias_there_is_none():
+def test_attention_without_a_bias():
     attention = Attention(8, 2, bias=False)
     assert attention.qkv.bias is None
     assert attention.out.bias is None
@@ -129,12 +142,12 @@ def test_a_window_within_a_packed_row():
     assert torch.equal(context.run_mask(5, 2), window_mask(5, 1))
 
 
-def test_the_mask_of_a_flat_row_keeps_sequences_apart():
+def test_the_mask_of_a_flat_row_separates_sequences():
     mask = context_of(3, Packed.from_lengths([2, 3])).attn_mask(2)
     assert torch.equal(mask, torch.block_diag(window_mask(2, 1), window_mask(3, 1)).bool())
 
 
-def test_long_padding_beside_a_window_is_no_nan():
+def test_long_padding_with_a_window_gives_no_nan():
     """A query that sees nothing is NaN, and as a value it would spoil every other token."""
     attention = Attention(8, 2, window_size=2).eval()
     context = context_of(10, torch.tensor([[1, 1] + [0] * 8]))
@@ -150,14 +163,14 @@ def test_the_first_half_is_activated_and_the_second_gates():
     assert net.up.bias is None
 
 
-def test_dropout_of_a_gated_net_is_on_its_inner_numbers():
+def test_dropout_of_a_gated_network_is_before_the_down_projection():
     net = GatedFeedForward(4, 3, F.gelu, dropout=1.0)
     assert torch.equal(net.train()(random(2, 4)), net.down.bias.expand(2, 4))
     assert not torch.equal(net.eval()(random(2, 4)), net.down.bias.expand(2, 4))
 
 
 @pytest.mark.parametrize("normed", [True, False])
-def test_a_pre_norm_block_adds_to_what_comes_in(normed):
+def test_a_pre_norm_block_adds_to_its_input(normed):
     attention, net = Attention(8, 2), GatedFeedForward(8, 4, F.gelu)
     first = nn.LayerNorm(8) if normed else nn.Identity()
     block = PreNormBlock(

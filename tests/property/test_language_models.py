@@ -1,4 +1,4 @@
-"""Laws of language models and of drawing from them."""
+"""Properties of language models and of sampling."""
 
 from unittest.mock import patch
 
@@ -34,7 +34,7 @@ def test_probabilities_sum_to_one(variety, words):
     top_k=st.none() | st.integers(1, 15),
     top_p=st.floats(0.01, 1.0),
 )
-def test_filters_keep_the_likeliest_and_the_whole(logs, temperature, top_k, top_p):
+def test_filters_keep_the_most_probable_tokens(logs, temperature, top_k, top_p):
     scores = torch.tensor([logs]).log_softmax(-1)
     how = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
     found, ids = filter_probabilities(scores, how)

@@ -1,4 +1,4 @@
-"""Pickles of every make, under every name that weights may have: none is ever opened."""
+"""Pickles are never opened, whatever the name of the file."""
 
 import io
 import json
@@ -94,7 +94,7 @@ def test_under_the_names_of_settings(hostile, tmp_path, name):
     refused(folder, hostile, name)
 
 
-def test_in_the_place_of_a_reader(hostile, tmp_path):
+def test_as_a_reader(hostile, tmp_path):
     features = FeatureSettings(input_size=16)
     body = tiny_model("mlm", task=Task(name="classify", features=features))
     folder = replace(body, reader=build_reader(features, 2)).save(tmp_path / "m")
@@ -102,7 +102,7 @@ def test_in_the_place_of_a_reader(hostile, tmp_path):
     refused(folder, hostile, "reader.safetensors")
 
 
-def test_in_the_folders_of_our_own_families(hostile, tmp_path):
+def test_in_folders_of_our_own_families(hostile, tmp_path):
     vectors = word_model(words=("a",), vectors=torch.ones(1, 2).numpy())
     for name, save in {
         "ngram": text_model(2).save,

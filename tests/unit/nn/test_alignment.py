@@ -1,4 +1,4 @@
-"""The small facts about sequences and attention that the notes tell."""
+"""Attention scores, sinusoids and recurrent networks."""
 
 from itertools import product
 
@@ -30,7 +30,7 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 @pytest.mark.parametrize(
     ("a", "third"), [(1.0, 0.5761168847658291), (10.0, 0.9999092083843412), (100.0, 1.0)]
 )
-def test_softmax_of_a_a_2a(a, third):
+def test_the_gradient_of_softmax_by_hand(a, third):
     """The larger the scores, the harder the softmax, and the smaller its gradient."""
     x = torch.tensor([a, a, 2 * a], dtype=torch.float64, requires_grad=True)
     y = x.softmax(-1)
@@ -51,7 +51,7 @@ def test_gradients_of_the_softmax_vanish():
 
 
 @pytest.mark.parametrize("width", [4, 64, 256])
-def test_the_variance_of_a_dot_product_is_its_width(width):
+def test_the_variance_of_a_dot_product_is_the_width(width):
     rng = torch.Generator().manual_seed(0)
     q, k = (torch.randn(40_000, width, generator=rng) for _ in range(2))
     assert (q * k).sum(1).var().item() == pytest.approx(width, rel=0.05)
@@ -62,7 +62,7 @@ def test_the_variance_of_a_dot_product_is_its_width(width):
 
 @pytest.mark.parametrize("layout", ["interleaved", "halves"])
 @pytest.mark.parametrize("shift", [1, 7, 50])
-def test_a_shifted_wave_is_one_linear_map_away(layout, shift):
+def test_shifted_sinusoids_are_a_linear_map(layout, shift):
     """PE(pos + k) = M_k·PE(pos) with one M_k for all places: turned by k·ω in each pair."""
     table = compute_sinusoids(200, 16, layout).double().numpy()
     half, paper = np.arange(8), layout == "interleaved"
@@ -74,7 +74,7 @@ def test_a_shifted_wave_is_one_linear_map_away(layout, shift):
     np.testing.assert_allclose(table[:-shift] @ matrix.T, table[shift:], atol=1e-6)
 
 
-def test_both_layouts_of_the_waves():
+def test_both_layouts_of_sinusoids():
     paper, halves = compute_sinusoids(50, 8), compute_sinusoids(50, 8, "halves")
     place = torch.arange(50.0)
     torch.testing.assert_close(paper[:, 0], place.sin())
@@ -87,7 +87,7 @@ def test_both_layouts_of_the_waves():
         compute_sinusoids(5, 8, "thirds")
 
 
-def test_places_of_any_number():
+def test_sinusoids_of_any_position():
     waves = SinusoidalPositions(8)
     assert torch.equal(waves(torch.tensor([300]), 301)[0], compute_sinusoids(301, 8)[300])
     assert torch.equal(waves(torch.tensor([2]), 3)[0], compute_sinusoids(3, 8)[2])
@@ -98,7 +98,7 @@ def test_places_of_any_number():
     assert LearnedPositions(5, 8)(torch.arange(5), 5).shape == (5, 8)
 
 
-def test_robot_must_obey_orders():
+def test_a_causal_mask_by_hand():
     """`must` sees `robot` and itself, and nothing after: 48 % and 52 %; −∞ above the diagonal."""
     words = ["robot", "must", "obey", "orders"]
     scores = torch.tensor(
@@ -124,7 +124,7 @@ def test_robot_must_obey_orders():
     assert shares == pytest.approx([0.48, 0.52, 0.0, 0.0])
 
 
-def test_tom_chase_jerry():
+def test_alignment_and_context_by_hand():
     """汤姆 = 0.6·Tom + 0.2·chase + 0.2·Jerry: weights from scores, and what they take."""
     memory = torch.eye(3, dtype=torch.float64)[None]  # Tom, chase, Jerry
     real = torch.ones(1, 3, dtype=torch.bool)
@@ -134,7 +134,7 @@ def test_tom_chase_jerry():
 
 
 @torch.no_grad()
-def test_every_score_by_its_equation():
+def test_attention_scores_by_their_equations():
     rng = torch.Generator().manual_seed(0)
     query, memory = torch.randn(2, 6, generator=rng), torch.randn(2, 4, 6, generator=rng)
     made = {name: score(6) for name, score in SCORES.items()}
@@ -156,7 +156,7 @@ def test_every_score_by_its_equation():
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 @torch.no_grad()
-def test_cells_step_as_torchs_nets_run(kind):
+def test_stacked_cells_equal_the_networks_of_torch(kind):
     net = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[kind](5, 8, 2, batch_first=True)
     cells = StackedCells(kind, 5, 8, num_layers=2, dropout=0.0)
     for number, cell in enumerate(cells.cells):
@@ -172,7 +172,7 @@ def test_cells_step_as_torchs_nets_run(kind):
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
 @torch.no_grad()
-def test_the_encoder_reads_both_ways_and_no_padding(kind):
+def test_the_encoder_reads_both_directions_without_padding(kind):
     encoder = RecurrentEncoder(kind, 5, 8, num_layers=2, bidirectional=True, dropout=0.0)
     x = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
     memory, ends = encoder(x, torch.tensor([6, 4]))

@@ -1,4 +1,4 @@
-"""A BERT that reads left to right: what it sees, what its heads read, how it is kept."""
+"""A causal BERT: attention, inputs of the heads, folders."""
 
 import json
 
@@ -40,7 +40,7 @@ def some_ids(*shape):
     return torch.randint(5, len(PIECES), shape, generator=torch.Generator().manual_seed(1))
 
 
-def test_the_pictures_show_no_look_ahead():
+def test_attention_weights_are_zero_for_later_tokens():
     mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
     for allowed in (mask, None):
         module = built().module
@@ -53,7 +53,7 @@ def test_the_pictures_show_no_look_ahead():
             torch.testing.assert_close(real.sum(-1), torch.ones(2, 2, 4))
 
 
-def test_a_mask_of_queries_is_kept_beside_it():
+def test_a_mask_of_queries_is_combined_with_the_causal_mask():
     """Two texts in one row, told apart by a mask."""
     ids, module = some_ids(1, 7), built().module
     apart = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4))[None]
@@ -63,7 +63,7 @@ def test_a_mask_of_queries_is_kept_beside_it():
     torch.testing.assert_close(both, before, rtol=0, atol=0)
 
 
-def test_a_window_and_a_causal_mask_go_together():
+def test_a_window_is_combined_with_a_causal_mask():
     for layout in (Packed.from_lengths([5]), None):
         context = AttentionContext(layout, max_seqlen=5, device=torch.device("cpu"), is_causal=True)
         expected = torch.ones(5, 5).tril().triu(-2).bool()
@@ -73,7 +73,7 @@ def test_a_window_and_a_causal_mask_go_together():
 
 
 @pytest.mark.parametrize("head", ["sequence", "choice"])
-def test_a_text_is_read_at_its_end(head):
+def test_pooled_heads_read_the_last_token(head):
     module = built(head).module
     lengths, ids = (3, 5, 1), some_ids(9)
     packed = Packed.from_lengths(lengths)
@@ -90,14 +90,14 @@ def test_a_text_is_read_at_its_end(head):
     assert torch.equal(module.head_inputs(head, whole, firsts, None), whole[:, -1])
 
 
-def test_tokens_are_read_where_they_stand():
+def test_token_heads_read_every_token():
     module = built("token").module
     hidden, places = module(some_ids(2, 4)), torch.tensor([1, 6])
     read = module.head_inputs("token", hidden, places, None)
     assert torch.equal(read, hidden.flatten(0, 1)[places])
 
 
-def test_a_folder_keeps_it(tmp_path):
+def test_is_causal_is_saved_and_loaded(tmp_path):
     model = built("mlm")
     opened = cloze.load(model.save(tmp_path / "m"))
     assert opened.config == CONFIG
@@ -113,7 +113,7 @@ def test_a_folder_keeps_it(tmp_path):
 
 
 @pytest.mark.parametrize("said", [None, False])
-def test_others_are_as_they_were(said, tmp_path):
+def test_other_berts_are_not_causal(said, tmp_path):
     config = BertConfig(**SHAPE, max_positions=12)
     folder = built("mlm", config=config).save(tmp_path / "m")
     values = json.loads((folder / "config.json").read_text())
@@ -123,18 +123,18 @@ def test_others_are_as_they_were(said, tmp_path):
     assert "attention" not in cloze.info(folder).config
 
 
-def test_what_goes_on_from_it_is_causal_too():
+def test_an_extended_model_stays_causal():
     model = extend_model(built("mlm"), tiny_tokenizer(), ["sequence"], rng=torch.Generator())
     assert model.config.is_causal
     assert model.module.is_causal
 
 
-def test_it_fills_no_blanks():
+def test_fill_is_an_error():
     with raises(InputError, "causal", fix="mask"):
         cloze.fill(built("mlm"), "the [MASK] sat")
 
 
-def test_its_first_token_is_no_vector_of_a_text():
+def test_cls_pooling_is_an_error():
     items = [EncodedExample(ids=(2, 6, 3), type_ids=(0, 0, 0), positions=(0,))]
     for ask in (
         lambda: cloze.embed(built(), ["a b"], pooling="cls"),
@@ -152,6 +152,6 @@ def test_its_first_token_is_no_vector_of_a_text():
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_it_teaches_no_student(family):
+def test_distillation_is_an_error(family):
     with raises(ConfigError, "teacher"):
         build_student(built("mlm"), family=family)
