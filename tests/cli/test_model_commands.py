@@ -294,7 +294,7 @@ def test_info(run, folder):
     assert found["total_parameters"] == sum(found["parameters"].values()) == stored
     assert found["dtypes"] == {"F32": stored}
     every = {"embed", "evaluate", "compare", "export", "tokenize"}
-    assert set(found["capabilities"]) == {"fill", "classify", *every}
+    assert set(found["capabilities"]) == {"fill", "score", "classify", *every}
     assert found["labels"] == ["next", "not next"]
 
 
