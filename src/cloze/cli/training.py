@@ -44,7 +44,7 @@ def report_usage() -> Iterator[None]:
         yield
     except OptionError as error:
         raise typer.BadParameter(
-            f"{error.whose} has no such option", param_hint=error.option
+            f"{error.owner} has no such option", param_hint=error.option
         ) from error
 
 
@@ -79,7 +79,7 @@ def settings_to_resume(
 
     cls = get_recipe_class(read_values(find_run_recipe(out)))
     with report_usage():
-        return {**map_options(cls, options, whose="this run"), **assigned, **(moved or {})}
+        return {**map_options(cls, options, owner="this run"), **assigned, **(moved or {})}
 
 
 def run_training(

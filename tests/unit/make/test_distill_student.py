@@ -180,7 +180,7 @@ def test_layers_the_teacher_has_not(options, message):
 
 
 def test_a_single_layer_cannot_be_halved():
-    with raises(ConfigError, "one layer", fix="--layers 1"):
+    with raises(ConfigError, "one layer", fix="--num-layers 1"):
         build_student(teacher_of(num_layers=1))
 
 

@@ -124,7 +124,7 @@ def complete_pretraining(
     family_name = _resolve_family(values, family, base)
     if "preset" in flags and not preset_settings(family_name):
         raise OptionError("--preset", f"the family {family_name}", fix="leave it out")
-    paths = {**map_options(cls, flags, whose=f"the family {family_name}"), **overrides}
+    paths = {**map_options(cls, flags, owner=f"the family {family_name}"), **overrides}
     paths["model.family"] = family_name
     if cls is PretrainRecipe and family is not None and not _has_segments(family_name):
         paths.setdefault("sampling.pairs", "none")
@@ -150,7 +150,7 @@ def complete_distillation(
             f"{_describe_source(source)} is not a recipe for distill",
             fix="use one with a table [distill]",
         )
-    paths = map_options(DistillRecipe, flags, whose="distill")
+    paths = map_options(DistillRecipe, flags, owner="distill")
     if teacher is not None:
         paths["distill.teacher"] = str(teacher)
     made: DistillRecipe = build_recipe(DistillRecipe, values, paths | overrides)
@@ -183,7 +183,7 @@ def complete_finetuning(
     if task == "translate":
         return _complete_translation(source, model, flags, overrides)
     paths = {
-        **map_options(FinetuneRecipe, flags, whose=f"the task {task}", task=task),
+        **map_options(FinetuneRecipe, flags, owner=f"the task {task}", task=task),
         **overrides,
     }
     paths["task"] = task
@@ -386,7 +386,7 @@ def _complete_translation(
             fix="use a recipe of that family: transformer, transformer-base or seq2seq",
         )
     paths = {
-        **map_options(TranslationRecipe, flags, whose="the task translate"),
+        **map_options(TranslationRecipe, flags, owner="the task translate"),
         **overrides,
     }
     if base is not None:

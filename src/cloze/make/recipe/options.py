@@ -1,4 +1,4 @@
-"""Options: the flags of a recipe's fields, by their names as keyword arguments."""
+"""Options: the flags that recipes declare on their fields, by their names as keyword arguments."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -8,32 +8,32 @@ from cloze.config import FieldInfo, describe_fields
 from cloze.errors import ConfigError
 from cloze.make.recipe.model import ModelChoice
 
-# Every command takes these; in some recipes there is nothing for them to change.
+# Every command accepts these; some recipes have no such field.
 _UNIVERSAL = frozenset({"device", "dtype", "seed", "threads"})
 
 
 class OptionError(ConfigError):
     """An option that this family or task does not have."""
 
-    def __init__(self, option: str, whose: str, *, fix: str) -> None:
-        super().__init__(f"{whose} has no option {option}", fix=fix)
-        self.option, self.whose = option, whose
+    def __init__(self, option: str, owner: str, *, fix: str) -> None:
+        super().__init__(f"{owner} has no option {option}", fix=fix)
+        self.option, self.owner = option, owner
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_option_error, (self.option, self.whose, self.fix)
+        return _restore_option_error, (self.option, self.owner, self.fix)
 
 
 def map_options(
-    cls: type[Any], options: Mapping[str, Any], *, whose: str = "it", task: str | None = None
+    cls: type[Any], options: Mapping[str, Any], *, owner: str = "it", task: str | None = None
 ) -> dict[str, Any]:
     """Options as settings of a recipe class, by their paths."""
     known, paths = find_options(cls), {}
     for name, value in options.items():
-        if name not in known or not _knows(known[name][1], task):
+        if name not in known or not _is_for_task(known[name][1], task):
             if name in _UNIVERSAL:
                 continue
             raise OptionError(
-                "--" + name.replace("_", "-"), whose, fix="leave it out, or see the recipe's tables"
+                "--" + name.replace("_", "-"), owner, fix="leave it out, or see the recipe's tables"
             )
         path, info = known[name]
         is_whole = isinstance(value, float) and value.is_integer() and info.hint is int
@@ -43,25 +43,25 @@ def map_options(
 
 def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
     """The fields of a recipe class that have a flag, by the flag's name, with their paths."""
-    found = {info.flag.option: (path, info) for path, info in _walk(cls, "") if info.flag}
+    found = {info.flag.option: (path, info) for path, info in _walk_fields(cls, "") if info.flag}
     unused = getattr(cls, "UNUSED_FLAGS", ())  # of fields that this recipe shares but ignores
     return {name: found[name] for name in found if name not in unused}
 
 
-def _walk(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:
+def _walk_fields(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, info in describe_fields(cls).items():
         kinds = [one for one in (info.hint, *get_args(info.hint)) if is_dataclass(one)]
         if kinds and not (cls is ModelChoice and name == "config"):
             assert isinstance(kinds[0], type)
-            yield from _walk(kinds[0], f"{inside}{name}.")
+            yield from _walk_fields(kinds[0], f"{inside}{name}.")
         else:
             yield inside + name, info
 
 
-def _knows(info: FieldInfo, task: str | None) -> bool:
+def _is_for_task(info: FieldInfo, task: str | None) -> bool:
     assert info.flag is not None
     return task is None or not info.flag.only or task in info.flag.only
 
 
-def _restore_option_error(option: str, whose: str, fix: str) -> OptionError:
-    return OptionError(option, whose, fix=fix)
+def _restore_option_error(option: str, owner: str, fix: str) -> OptionError:
+    return OptionError(option, owner, fix=fix)
