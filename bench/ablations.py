@@ -1,19 +1,19 @@
-"""BERT's ablations at equal budgets: what the parts of its pre-training are worth.
+"""BERT's ablations at equal budgets: what the parts of its pre-training contribute.
 
     python bench/ablations.py TEXT… --out runs/ablations --minutes 5 --json out.json
 
-Devlin et al. 2018, §5.1 and appendix C.2, in minutes: masked words with and without next sentences,
-a left-to-right model without them, and masks that always hide, where BERT's hide 80 %, swap 10 %
-and leave 10 %. Each is a `cloze pretrain --recipe bert-original` on the same text, corpus and
-vocabulary for the same minutes, one after another, or with --updates for the same steps, where
---together trains all of them at once; then all go through the same tasks, as in bench/tasks.py. The
-left-to-right one is causal when it is fine-tuned too, and read at a text's end.
+Devlin et al. 2018, section 5.1 and appendix C.2, in minutes: MLM with and without NSP, a causal
+model without NSP, and 100 % [MASK] instead of 80/10/10. Each model is trained with `cloze pretrain
+--recipe bert-original` on the same text, corpus and vocabulary for the same minutes, one after
+another; with --updates for the same number of steps, where --together trains all at once. Then all
+are fine-tuned on the same tasks, as in bench/tasks.py. The causal model stays causal when it is
+fine-tuned, and its classifier reads the last token.
 
-"MLM accuracy" is on held-out documents; of the causal model it is the accuracy of the next token:
-these two are not to be compared. "tokens/s" is the median of a run and leaves compiling out, which
-the budget does not; of runs together it is a share. A run that lies in --out is not taken again.
+"MLM accuracy" is on held-out documents; for the causal model it is the next-token accuracy, which
+cannot be compared. "tokens/s" is the median of a run, without compilation, which the budget
+includes; runs that are trained together share the GPU. A run that exists in --out is not repeated.
 
-To rehearse: --cpu --steps 20 --preset tiny --set run.batch_tokens=1024 --set vocabulary.size=2000
+Dry run: --cpu --steps 20 --preset tiny --set run.batch_tokens=1024 --set vocabulary.size=2000
 """
 
 import argparse
@@ -29,7 +29,7 @@ from rich.table import Table
 from tasks import add_options, format_scores, run_jobs, settings
 
 from cloze.plot.format import format_percent
-from common import tell
+from common import print_result
 
 RUNS: dict[str, tuple[str, list[str]]] = {
     # folder -> what it is called, and its own settings
@@ -65,7 +65,7 @@ def command(name: str, args: argparse.Namespace) -> list[str]:
 
 
 def run_pretraining(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """How a run ended; what it says is kept beside its folder."""
+    """Run a pre-training and return its result; the output is stored next to its folder."""
     said = args.out / f"{name}.json"
     if not said.exists():
         print(" ".join(command(name, args)), flush=True)
@@ -99,7 +99,11 @@ def main() -> None:
     parser.add_argument("texts", nargs="+", help="files, folders and globs")
     parser.add_argument("--out", type=Path, required=True, help="a folder for the runs' folders")
     parser.add_argument("--runs", nargs="*", default=list(RUNS), choices=list(RUNS))
-    parser.add_argument("--corpus", type=Path, help="where the prepared text lies or is to lie")
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        help="folder of the prepared corpus; it is created if it does not exist",
+    )
     parser.add_argument("--vocabulary", type=Path, help="a tokenizer; else the first run learns it")
     parser.add_argument("--minutes", type=float, default=5.0, help="of each run")
     parser.add_argument("--updates", type=int, help="of each run, instead of minutes")
@@ -121,7 +125,7 @@ def main() -> None:
     for name, run in ended.items():
         scores = (format_scores(rows, str(args.out / name), task) for task in args.tasks)
         table.add_row(RUNS[name][0], *cells(run), *scores)
-    tell(
+    print_result(
         table,
         f"tasks: dev, mean ± deviation; {settings(args)}",
         results={"runs": list(ended.values()), "tasks": rows},

@@ -1,4 +1,4 @@
-"""What the benchmarks share: where the data lies, the model they borrow, how a result is told."""
+"""What the benchmarks share: paths of the data, the MiniLM model, and the output of results."""
 
 import json
 import platform
@@ -31,8 +31,10 @@ def _read_version(package: str) -> str:
         return f"{package} absent"
 
 
-def tell(table: RenderableType, *lines: str, results: Any = None, file: Path | None = None) -> None:
-    """A table and the lines below it; the numbers themselves go to `file`, if there is one."""
+def print_result(
+    table: RenderableType, *lines: str, results: Any = None, file: Path | None = None
+) -> None:
+    """Print a table and lines below it, and write the results as JSON to `file`, if given."""
     console = Console(width=140)
     console.print(table)
     for line in lines:

@@ -1,12 +1,12 @@
-"""The DistilBERT experiment: sentences to vectors of a frozen model, and a logistic regression.
+"""The DistilBERT experiment: logistic regression on embeddings of a frozen model.
 
     python bench/distilbert_lr.py runs/student runs/teacher --json out.json
 
 As in Jay Alammar's notebook "A Visual Guide to Using BERT for the First Time": the first 2,000
-sentences of SST-2's training file, `train_test_split` with its defaults (a quarter to test), the
-[CLS] vector of the last layer, scikit-learn's LogisticRegression. The mean of all vectors is shown
-beside it, and the majority baseline. `±` is the standard error
-of an accuracy on so few sentences. Without a model it takes all-MiniLM-L6-v2.
+sentences of SST-2's training file, `train_test_split` with its defaults (a quarter for testing),
+the [CLS] vector of the last layer, scikit-learn's LogisticRegression. Mean pooling and the majority
+baseline are shown for comparison. `±` is the standard error of the accuracy. Without arguments the
+model is all-MiniLM-L6-v2.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import cloze
 from cloze.data.labelled.tables import read_text_examples
 from cloze.plot.format import format_percent
 from cloze.sklearn import Embedder
-from common import DATA, minilm, tell, versions
+from common import DATA, minilm, print_result, versions
 
 POOLINGS = ("cls", "mean")
 
@@ -68,7 +68,7 @@ def main() -> None:
     for row in results:
         score = f"{format_percent(row['accuracy'])} ± {format_percent(row['error'])}"
         table.add_row(row["model"], row["pooling"], score, f"{row['seconds']:.1f}")
-    tell(
+    print_result(
         table,
         f"{len(parts[0]):,} sentences to learn from, {len(parts[1]):,} to test, "
         + versions("torch", "scikit-learn"),

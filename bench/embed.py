@@ -1,12 +1,12 @@
-"""Sentences per second of `cloze.embed` beside its peers: one run, one table, ratios.
+"""Sentences per second of `cloze.embed` and of other libraries, in one run.
 
     make bench                                    # or, for other texts and a file of the numbers:
     python bench/embed.py --texts FILE --json out.json
 
-Every row embeds the same sentences with the same real checkpoint (all-MiniLM-L6-v2), each peer used
-as its documentation advises: batches sorted by length, padded to the longest in the batch. The rows
-take turns, several rounds of all, and each keeps its best round, so that a noisy machine is noisy
-for all. `differs` is the largest difference of any number from sentence-transformers' vectors.
+Every row embeds the same sentences with the same model (all-MiniLM-L6-v2). The other libraries are
+used as their documentation recommends: batches sorted by length, padded to the longest in the
+batch. The rows alternate for several rounds, and the best round of each counts. `differs` is the
+largest absolute difference of any number from the vectors of sentence-transformers.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from rich.table import Table
 import cloze
 from cloze.data.sources import read_rows
 from cloze.plot.format import format_percent
-from common import TEXT, minilm, tell, versions
+from common import TEXT, minilm, print_result, versions
 
 LIMIT = 256
 Embed = Callable[[list[str]], np.ndarray]
@@ -58,7 +58,7 @@ def mean_normalised(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return summed / np.linalg.norm(summed, axis=1, keepdims=True)
 
 
-def ours(dtype: str) -> Embed:
+def run_cloze(dtype: str) -> Embed:
     model = cloze.load(minilm(), dtype=dtype, quiet=True)
     return lambda texts: cloze.embed(model, texts)
 
@@ -102,7 +102,7 @@ def onnx(int8: bool, size: int = 32) -> Embed:
     model = AutoModel.from_pretrained(minilm(), attn_implementation="eager").eval()
 
     class Named(torch.nn.Module):
-        """The exporter passes inputs by place, the model wants them by name."""
+        """Converts the positional inputs of the exporter to keyword arguments."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -176,9 +176,9 @@ ROWS: dict[str, Callable[[], Embed]] = {
     "transformers float32": transformers_plain,
     "onnxruntime float32": lambda: onnx(int8=False),
     "ctranslate2 float32": lambda: ctranslate2("float32"),
-    "cloze float32": lambda: ours("float32"),
+    "cloze float32": lambda: run_cloze("float32"),
     "sentence-transformers bfloat16": lambda: sentence_transformers("bfloat16"),
-    "cloze bfloat16": lambda: ours("bfloat16"),
+    "cloze bfloat16": lambda: run_cloze("bfloat16"),
     "onnxruntime int8": lambda: onnx(int8=True),
     "ctranslate2 int8": lambda: ctranslate2("int8"),
 }
@@ -193,8 +193,8 @@ PACKAGES = (
 BASELINE = "sentence-transformers float32"
 
 
-def padding_share(texts: list[str], size: int = 32) -> float:
-    """The share of positions that are padding in the peers' sorted batches."""
+def padding_fraction(texts: list[str], size: int = 32) -> float:
+    """The fraction of padding in the sorted batches of the other libraries."""
     tokenizer = cloze.Tokenizer.load(minilm())
     lengths = [min(len(ids), LIMIT) for ids in tokenizer.encode_ids(texts)]
     order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
@@ -222,7 +222,7 @@ def main() -> None:
         try:
             ready[name] = ROWS[name]()
             ready[name](texts[:64])  # warm
-        except Exception as error:  # a peer that is absent or broken is a row that says so
+        except Exception as error:  # a library that is missing or fails has its error in the row
             Console().print(f"[yellow]{name}: left out, {type(error).__name__}: {error}")
     best = dict.fromkeys(ready, float("inf"))
     vectors: dict[str, np.ndarray] = {}
@@ -248,8 +248,8 @@ def main() -> None:
         ratio = best.get(BASELINE, float("nan")) / seconds
         results[name] = {"per_second": len(texts) / seconds, "ratio": ratio, "differs": differs}
         table.add_row(name, f"{len(texts) / seconds:.0f}", f"{ratio:.2f}", f"{differs:.1e}")
-    padding = padding_share(texts)
-    tell(
+    padding = padding_fraction(texts)
+    print_result(
         table,
         f"padding in the peers' batches: {format_percent(padding)}; cloze: none (packed)",
         f"{versions(*PACKAGES)}, {given.threads} threads",

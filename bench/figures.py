@@ -1,11 +1,11 @@
-"""How large the code is and how it hangs together, in one table.
+"""The size and the structure of the code in one table.
 
     make figures
     python bench/figures.py --src /path/to/old/src --src src     # side by side
 
-Imports count wherever they stand: at the top, inside functions, under TYPE_CHECKING. A chain is
-the longest way along imports between modules of one package, counted in modules. The commands run
-for real, on the folders in tests/golden and a little text, each in a process of its own.
+Imports count wherever they are: at the top, inside functions, under TYPE_CHECKING. A chain is the
+longest path along imports between modules of one package, in modules. The commands are run on the
+folders in tests/golden and a little text, each in its own process.
 """
 
 import argparse
@@ -117,7 +117,7 @@ DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _kinds(text: str, nodes: list[ast.AST]) -> Counter[str]:
-    """How many lines are docstring, import, comment, blank, and code, which is all else."""
+    """The number of lines that are docstrings, imports, comments, blank lines and code."""
     kinds = {n: "code" if line.strip() else "blank" for n, line in enumerate(text.splitlines(), 1)}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
@@ -150,7 +150,7 @@ def size_rows(files: list[SourceFile]) -> Iterator[Row]:
 
 
 def is_participle(name: str) -> bool:
-    """Whether a name is one word that reads as a participle: told, settled, _kept."""
+    """Whether a name is a bare participle: told, settled, _kept."""
     word = name.strip("_")
     if word in IRREGULAR.split():
         return True

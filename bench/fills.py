@@ -1,4 +1,4 @@
-"""What a model puts into eleven blanks, as a table for docs/.
+"""The predictions of a model for eleven masks, as a table for the documentation.
 
 python bench/fills.py cloze-en
 """

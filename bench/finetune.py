@@ -1,12 +1,13 @@
-"""Fine-tuning beside the Trainer of transformers: scores and time.
+"""Fine-tuning with cloze and with the Trainer of transformers: scores and time.
 
     python bench/finetune.py --tasks sst2 mrpc sts-b conll --seeds 3 --json out.json
 
-Both sides start from the same folder and take the same data, batch, rate, epochs, warm-up, decay,
-clipping, dropout and precision, with as many seeds, in turns; the order of the examples differs, as
-it does between seeds. Both are evaluated on dev after every epoch, by the same code, and keep
-the best epoch. The peer is used as its documentation advises: padded to the longest in the batch,
-fast tokenizer, fused AdamW. Time is the wall time of a whole run, tokenizing included.
+Both start from the same folder and use the same data, batch size, learning rate, epochs, warm-up,
+weight decay, clipping, dropout and precision, with the same number of seeds, alternately; the order
+of the examples differs, as it does between seeds. Both are evaluated on dev after every epoch by
+the same code, and the best epoch counts. The Trainer is used as its documentation recommends:
+dynamic padding, fast tokenizer, fused AdamW. Time is the wall time of a whole run, with
+tokenization.
 """
 
 import argparse
@@ -36,10 +37,10 @@ from cloze.make.finetune.dispatch import finetune
 from cloze.make.recipe.complete import complete_finetuning
 from cloze.metrics.scorer import compute_scores as measured
 from cloze.plot.format import format_percent
-from common import DATA, minilm, tell, versions
+from common import DATA, minilm, print_result, versions
 
 IGNORED = -100
-NUMBER = ["number"]  # the one output of a model that tells numbers
+NUMBER = ["number"]  # the label of a regression model
 TASKS = {
     # task, files, columns, what is scored
     "sst2": ("classify", "sst2", {}, ("accuracy",)),
@@ -63,7 +64,7 @@ def read(data: Path, name: str, part: int, most: int | None) -> list[Any]:
     return list(reader(files(data, name)[part], **columns))[:most]
 
 
-def ours(
+def run_cloze(
     model: cloze.Model, train: list[Any], dev: list[Any], name: str, given: argparse.Namespace
 ) -> Callable[[int], tuple[float, float]]:
     task = TASKS[name][0]
@@ -96,7 +97,7 @@ def mean_of(scores: dict[str, float], name: str) -> float:
     return statistics.fmean(scores[measure] for measure in TASKS[name][3])
 
 
-def theirs(
+def run_trainer(
     folder: Path, train: list[Any], dev: list[Any], name: str, given: argparse.Namespace
 ) -> Callable[[int], tuple[float, float]]:
     import transformers
@@ -142,11 +143,11 @@ def theirs(
             module = classes.from_pretrained(folder, num_labels=len(labels))
             trainer = Trainer(
                 model=module,
-                args=their_settings(out, seed, given),
+                args=trainer_arguments(out, seed, given),
                 train_dataset=rows(train),
                 eval_dataset=rows(dev),
                 data_collator=collator,
-                compute_metrics=partial(their_scores, task, labels),
+                compute_metrics=partial(score_trainer, task, labels),
             )
             trainer.train()
             found = [row for row in trainer.state.log_history if "eval_loss" in row]
@@ -158,7 +159,7 @@ def theirs(
     return run
 
 
-def their_scores(task: str, labels: list[str], prediction: Any) -> dict[str, float]:
+def score_trainer(task: str, labels: list[str], prediction: Any) -> dict[str, float]:
     """The scores of a `Trainer`'s predictions by our measures; numbers have no labels."""
     said, gold = prediction.predictions, prediction.label_ids
     if task == "tag":
@@ -177,8 +178,8 @@ def their_scores(task: str, labels: list[str], prediction: Any) -> dict[str, flo
     )
 
 
-def their_settings(out: str, seed: int, given: argparse.Namespace) -> Any:
-    """What is asked of a `Trainer`: the same rate, batch, epochs and decay as of ours."""
+def trainer_arguments(out: str, seed: int, given: argparse.Namespace) -> Any:
+    """Settings of the `Trainer`: learning rate, batch size, epochs and weight decay of cloze."""
     from transformers import TrainingArguments
 
     return TrainingArguments(
@@ -221,8 +222,8 @@ def tagged_rows(
     return found
 
 
-def padding(train: list[Any], tokenizer: Any, batch: int) -> float:
-    """The share of padding in the peer's batches."""
+def padding_fraction(train: list[Any], tokenizer: Any, batch: int) -> float:
+    """The fraction of padding in the batches of the Trainer."""
     lengths = [
         len(tokenizer.encode(one.text, getattr(one, "pair", None)).ids) for one in train[:2000]
     ]
@@ -236,8 +237,8 @@ def compare(name: str, model: cloze.Model, given: argparse.Namespace) -> dict[st
     train = read(given.data, name, 0, given.examples)
     dev = read(given.data, name, 1, given.examples)
     sides = {
-        "transformers": theirs(given.model, train, dev, name, given),
-        "cloze": ours(model, train, dev, name, given),
+        "transformers": run_trainer(given.model, train, dev, name, given),
+        "cloze": run_cloze(model, train, dev, name, given),
     }
     found: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
     for seed in range(given.seeds):
@@ -253,7 +254,7 @@ def compare(name: str, model: cloze.Model, given: argparse.Namespace) -> dict[st
             "seconds": min(seconds),
         }
     row["faster"] = row["transformers"]["seconds"] / row["cloze"]["seconds"]
-    row["padding"] = padding(train, model.tokenizer, given.batch_size)
+    row["padding"] = padding_fraction(train, model.tokenizer, given.batch_size)
     return row
 
 
@@ -272,7 +273,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--max-length", type=int, default=256)
     parser.add_argument("--dtype", choices=["float32", "bf16"], default="float32")
-    parser.add_argument("--examples", type=int, help="only so many, to rehearse")
+    parser.add_argument("--examples", type=int, help="number of examples, for a dry run")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -300,7 +301,7 @@ def main() -> None:
         if given.json:
             given.json.write_text(json.dumps(results, indent=1))
     where = torch.cuda.get_device_name() if torch.cuda.is_available() and not given.cpu else "CPU"
-    tell(
+    print_result(
         table,
         f"{where}, {torch.get_num_threads()} threads, {versions('torch', 'transformers')}, "
         f"{given.dtype}, batch size {given.batch_size}, lr {given.lr}, {given.epochs} epochs, "

@@ -1,12 +1,12 @@
-"""Do two versions of cloze compute the same bits?  On the folders and inputs in tests/golden.
+"""Do two versions of cloze compute the same bits on the folders and inputs in tests/golden?
 
     python bench/golden_diff.py /path/to/old/src src
     python bench/golden_diff.py /path/to/old/src src --gradients --threads 2 --dtype bfloat16
 
-Each source tree runs in a process of its own, one after the other, on the same machine with the
-same threads. It writes the outputs of every module, and what the inference functions return, by
-names that both sides share: the tree's own tests/golden_adapter.py knows how it is called, and
-tests/golden/adapter_58e9c8d.py how a tree without one is. Exit code 1 if a bit differs.
+Each source tree runs in its own process, one after the other, on the same machine with the same
+number of threads. It writes the outputs of every module and the results of the inference functions,
+under names that both sides use: tests/golden_adapter.py of the tree calls its functions, and
+tests/golden/adapter_58e9c8d.py those of a tree without an adapter. Exit code 1 if a bit differs.
 """
 
 import argparse

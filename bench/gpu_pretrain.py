@@ -1,18 +1,19 @@
-"""Pre-training BERT on one GPU beside transformers: tokens per second and share of the peak.
+"""Pre-training BERT on one GPU with cloze and with transformers: tokens per second and MFU.
 
     python bench/gpu_pretrain.py --sizes base small --lengths 128 512 --run FOLDER --json out.json
 
-All in bfloat16 (autocast over float32 weights), dropout 0.1, 15 % of the tokens masked, MLM + NSP,
-fused AdamW, clipping; a step is forward, backward and update. The peer is `BertForPreTraining` with
-its default attention (SDPA), eager and compiled, its batches made beforehand on the GPU and all of
-one shape, as the compiler likes them: "dense" sequences all of the full length, "text" next
-sentence pairs of a prepared corpus, padded to that length. cloze makes its batches and masks on the
-GPU within the time measured. Tokens are real ones, without padding.
+All in bfloat16 (autocast with float32 weights), dropout 0.1, 15 % of the tokens masked, MLM + NSP,
+fused AdamW, clipping; a step is forward, backward and update. transformers runs
+`BertForPreTraining` with its default attention (SDPA), eager and compiled; its batches are made
+before the measurement on the GPU and have one shape, which suits the compiler: "dense" sequences
+have the full length, "text" are next-sentence pairs of a prepared corpus, padded to that length.
+cloze makes its batches and masks on the GPU within the measured time. Tokens are counted without
+padding.
 
-Share of the peak (MFU): FLOPs that a token needs × tokens per second / the rate of a bfloat16
-product of 8192³ measured in this run. A token needs, forwards and backwards,
-6 · weights of the blocks + 12 · layers · width · length (attention), and the masked ones
-6 · (width² + width · vocabulary) for the head; nothing else is counted.
+MFU (model FLOPs utilization): FLOPs per token × tokens per second / the rate of a bfloat16 matrix
+product of 8192³ measured in this run. The FLOPs of a token, forward and backward, are
+6 · parameters of the blocks + 12 · layers · hidden size · length (attention); a masked token has
+6 · (hidden size² + hidden size · vocabulary) more for the LM head. Nothing else is counted.
 """
 
 import argparse
@@ -52,7 +53,7 @@ from cloze.train.loop import training_steps
 from cloze.train.optim import build_optimizer
 from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import TrainState
-from common import tell, versions
+from common import print_result, versions
 
 RATE = 0.15
 VOCABULARY = 30_522
@@ -64,7 +65,7 @@ SPECIAL = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
 
 
 @dataclass(frozen=True)
-class Given:
+class Setting:
     """What both sides are measured on."""
 
     size: str
@@ -109,7 +110,7 @@ class Synthetic:
         self.special[list(SPECIAL.values())] = True
 
 
-def dense(given: Given) -> Iterator[CorpusSliceBatch]:
+def dense(given: Setting) -> Iterator[CorpusSliceBatch]:
     """Pairs that fill every sequence."""
     source, rows = Synthetic(1 << 22), given.tokens // given.length
     half = (given.length - 3) // 2
@@ -130,7 +131,7 @@ def dense(given: Given) -> Iterator[CorpusSliceBatch]:
         )
 
 
-def text(given: Given, folder: Path) -> Iterator[CorpusSliceBatch]:
+def text(given: Setting, folder: Path) -> Iterator[CorpusSliceBatch]:
     """Next sentence pairs of a run's corpus."""
     corpus, tokenizer = Corpus.open(folder / "corpus"), Tokenizer.load(folder / "tokenizer")
     batches = PackedBatches(
@@ -144,7 +145,9 @@ def text(given: Given, folder: Path) -> Iterator[CorpusSliceBatch]:
     return (made.step(number)[0] for number in count())
 
 
-def ours(given: Given, batches: Iterator[CorpusSliceBatch], *, fast: bool) -> tuple[float, Encoder]:
+def run_cloze(
+    given: Setting, batches: Iterator[CorpusSliceBatch], *, fast: bool
+) -> tuple[float, Encoder]:
     """Tokens per second, and the model."""
     kind = ModernBertConfig if fast else BertConfig
     config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
@@ -182,7 +185,7 @@ def ours(given: Given, batches: Iterator[CorpusSliceBatch], *, fast: bool) -> tu
 
 
 def profile(steps: Iterator[Any], shown: int) -> None:
-    """Where the time of a few more steps goes, by kernel."""
+    """Profile a few more steps, by kernel."""
     with torch.profiler.profile() as profiler:
         for _ in range(PROFILED):
             next(steps)
@@ -196,10 +199,10 @@ def profile(steps: Iterator[Any], shown: int) -> None:
         print(f"   {sum(times) / PROFILED:8.2f} ms  {often:6.1f} × {each:7.3f}  {name[:90]}")
 
 
-def peer_batches(
-    given: Given, batches: Iterator[CorpusSliceBatch], amount: int = 8
+def padded_batches(
+    given: Setting, batches: Iterator[CorpusSliceBatch], amount: int = 8
 ) -> list[dict[str, Any]]:
-    """The same samples as rectangles of one shape, masked, on the GPU."""
+    """The same samples as padded batches of one shape, masked, on the GPU."""
     taken = [next(batches) for _ in range(amount)]
     rows = min(given.tokens // given.length, *(len(batch.lengths) for batch in taken))
     found = []
@@ -225,7 +228,9 @@ def peer_batches(
     return found
 
 
-def theirs(given: Given, batches: list[dict[str, Any]], *, compiled: bool) -> tuple[float, float]:
+def run_transformers(
+    given: Setting, batches: list[dict[str, Any]], *, compiled: bool
+) -> tuple[float, float]:
     """Tokens per second of transformers, and the fraction of its positions that are not padding."""
     from transformers import BertConfig as PeerConfig
     from transformers import BertForPreTraining
@@ -282,18 +287,20 @@ def plain_masking() -> Masking:
 
 
 def compare(
-    given: Given, batches: Callable[[], Iterator[CorpusSliceBatch]], peers: list[str]
+    given: Setting, batches: Callable[[], Iterator[CorpusSliceBatch]], peers: list[str]
 ) -> Rows:
     """Every row: tokens per second, FLOPs per token, fraction of non-padding positions, memory."""
     found: Rows = {}
     modern = "-" in given.size
     for way in [] if modern else peers:
-        rate, share = theirs(given, peer_batches(given, batches()), compiled=way == "compiled")
+        rate, share = run_transformers(
+            given, padded_batches(given, batches()), compiled=way == "compiled"
+        )
         found[f"transformers, {way}"] = {"tokens_per_second": rate, "real": share}
         torch.cuda.empty_cache()
         torch._dynamo.reset()
     torch.cuda.reset_peak_memory_stats()
-    rate, model = ours(given, batches(), fast=modern)
+    rate, model = run_cloze(given, batches(), fast=modern)
     memory = torch.cuda.max_memory_allocated() / 2**30
     found["cloze"] = {"tokens_per_second": rate, "real": 1.0, "gib": memory}
     torch._dynamo.reset()
@@ -318,7 +325,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["eager", "compiled"])
     parser.add_argument("--tokens", type=int, default=131_072)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--profile", type=int, default=0, help="show so many kernels of ours")
+    parser.add_argument("--profile", type=int, default=0, help="number of kernels of cloze to list")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
@@ -326,7 +333,7 @@ def main() -> None:
     names = ("size", "length", "kind", "who", "tokens/s", "× eager", "MFU", "real", "GiB")
     table, rows = Table(*names), []
     for size, length, kind in product(args.sizes, args.lengths, args.kinds):
-        given = Given(size, length, args.tokens, args.steps, args.profile)
+        given = Setting(size, length, args.tokens, args.steps, args.profile)
         made = partial(dense, given) if kind == "dense" else partial(text, given, args.run)
         for who, row in compare(given, made, args.peers).items():
             row["mfu"] = row["flops"] * row["tokens_per_second"] / top
@@ -343,7 +350,7 @@ def main() -> None:
             )
         if args.json:
             args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))
-    tell(
+    print_result(
         table,
         f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, "
         f"{versions('torch', 'transformers')}, {args.tokens:,} positions per step, "

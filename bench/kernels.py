@@ -1,9 +1,9 @@
-"""Our kernels beside what torch compiles or has: milliseconds there, and there and back.
+"""The Triton kernels of cloze and the kernels of torch: milliseconds of forward and backward.
 
     python bench/kernels.py --lengths 128 512
 
-At the sizes of a step of BERT base and of our own small model: 131,072 tokens. Needs CUDA. Each
-pair is timed in one run, ours and theirs in turn; gradients are computed anew.
+The sizes are those of a step of BERT-base and of the preset `cloze`: 131,072 tokens. Needs CUDA.
+Both kernels of a pair are measured alternately in one run; gradients are not accumulated.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from cloze.nn import kernels
 from cloze.nn.positions import RotaryTable, apply_rotary, compute_rotary_table
-from common import tell, versions
+from common import print_result, versions
 
 TOKENS, WIDTH = 131_072, 64
 DEVICE, KIND = torch.device("cuda"), torch.bfloat16
@@ -28,7 +28,9 @@ def milliseconds(call: Callable[[], object], rounds: int = 20) -> float:
     for _ in range(3):
         call()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(60_000_000)  # some 30 ms, so that all is asked for before the first begins
+    torch.cuda._sleep(
+        60_000_000
+    )  # about 30 ms, so that all calls are queued before the first starts
     start.record()
     for _ in range(rounds):
         call()
@@ -108,7 +110,7 @@ def add_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, *, share: float
 
 
 def pairs(lengths: list[int]) -> dict[str, tuple[Function, Function, list[Tensor]]]:
-    """Theirs, ours, and what both are given."""
+    """The kernel of torch, that of cloze, and their inputs."""
     found: dict[str, tuple[Function, Function, list[Tensor]]] = {}
     for length in lengths:
         for name, heads, turn, share in (
@@ -151,7 +153,7 @@ def compare(lengths: list[int]) -> None:
         row = (f"{a:.3f}", f"{c:.3f}", f"{a / c:.2f} ×", f"{b:.3f}", f"{d:.3f}", f"{b / d:.2f} ×")
         table.add_row(name, *row)
         print(name, *row, flush=True)
-    tell(table, f"milliseconds, {torch.cuda.get_device_name()}, {versions('torch')}")
+    print_result(table, f"milliseconds, {torch.cuda.get_device_name()}, {versions('torch')}")
 
 
 def main() -> None:

@@ -1,17 +1,17 @@
-"""Every translator of the project on Multi30k and on English–Chinese sentences: BLEU and pictures.
+"""Train all translators on Multi30k and on English–Chinese sentences: BLEU and plots.
 
     python bench/multi30k.py --out OUT --jobs 4
     python bench/multi30k.py --out OUT --only en-de/transformer --set optimizer.lr=2e-3
-    python bench/multi30k.py --out OUT --examples 200 --steps 4 --tiny --cpu  # a rehearsal
+    python bench/multi30k.py --out OUT --examples 200 --steps 4 --tiny --cpu  # dry run
 
-Each run is a process of its own, so many at a time. The runs of two languages share one vocabulary.
-The epoch is chosen by BLEU on val, then the length penalty of a beam of 4; test_2016 is translated
-once, with these. What happens is told in lines of JSON; OUT/results.json has all figures,
-OUT/pictures the pictures, OUT/runs the models. A run whose result is there is not run again, so a
-sitting that was cut short can go on.
+Each run is a process; --jobs of them run at a time. The two directions of a pair of languages share
+one vocabulary. BLEU on val selects the epoch, then the length penalty of beam size 4; test_2016 is
+translated once, with these. Progress is printed as JSON lines; OUT/results.json has all figures,
+OUT/pictures the plots, OUT/runs the models. A run that has a result is not repeated, so an
+interrupted benchmark can be continued.
 
-English–Chinese sentences are parted by a hash of the English side. The two `short` runs learn from
-pairs of at most 16 tokens and are tested on the longer ones alone.
+English–Chinese sentences are split by a hash of the English side. The two `short` runs are trained
+on pairs of at most 16 tokens and tested on the longer ones only.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from multi30k_run import ASKED, NAMES, learn_vocabulary, runs, slug, tell, worker
+from multi30k_run import ASKED, NAMES, learn_vocabulary, print_event, runs, slug, worker
 from rich.console import Console
 from rich.table import Table
 
@@ -35,7 +35,7 @@ from common import DATA
 def launch(name: str, given: argparse.Namespace) -> dict[str, Any]:
     place = given.out / "runs" / name / "result.json"
     if place.is_file() and not given.again:
-        tell(run=name, says="its result is there")
+        print_event(run=name, says="its result is there")
         return json.loads(place.read_text("utf-8"))
     log = given.out / "logs" / f"{slug(name)}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,13 +57,13 @@ def launch(name: str, given: argparse.Namespace) -> dict[str, Any]:
             print(line, end="", flush=True)
     if process.returncode:
         end = log.read_text("utf-8").strip().splitlines()[-3:]
-        tell(run=name, failed=process.returncode, because=end)
+        print_event(run=name, failed=process.returncode, because=end)
         return {"run": name, "failed": end}
     return json.loads(place.read_text("utf-8"))
 
 
 def others(out: Path, chosen: Collection[str]) -> list[dict[str, Any]]:
-    """What was found in other sittings."""
+    """The results of earlier calls."""
     places = [out / "runs" / name / "result.json" for name in runs() if name not in chosen]
     return [json.loads(place.read_text("utf-8")) for place in places if place.is_file()]
 
@@ -132,18 +132,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--only", nargs="+", default=[], help="runs whose names begin so")
     parser.add_argument(
-        "--minutes", type=float, help="for each run, in place of its recipe's epochs"
+        "--minutes", type=float, help="minutes per run, instead of the epochs of its recipe"
     )
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--eval-epochs", type=float, default=2.0)
-    parser.add_argument("--examples", type=int, help="of each part, to rehearse")
+    parser.add_argument(
+        "--examples", type=int, help="number of sentences of each part, for a dry run"
+    )
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--set", nargs="+", default=[], help="settings, such as run.batch_tokens=8192"
     )
-    parser.add_argument("--tiny", action="store_true", help="small models, to rehearse")
+    parser.add_argument("--tiny", action="store_true", help="small models, for a dry run")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument(
         "--unrecorded", action="store_true", help="launch every step kernel by kernel"

@@ -1,4 +1,4 @@
-"""One run of bench/multi30k.py: its data, its training, and what it is told to say."""
+"""One run of bench/multi30k.py: data, training, evaluation and output."""
 
 import argparse
 import gzip
@@ -169,7 +169,7 @@ def learn_vocabulary(run: Run, given: argparse.Namespace) -> None:
 # --- one run, in a process of its own -----------------------------------------------------------
 
 
-def tell(**what: Any) -> None:
+def print_event(**what: Any) -> None:
     print(json.dumps(what, ensure_ascii=False), flush=True)
 
 
@@ -197,7 +197,7 @@ def worker(name: str, given: argparse.Namespace) -> None:
         callbacks=watch(name),
     )
     model = cloze.load(folder, device=device)
-    search, val = chosen_search(model, data["val"], run)
+    search, val = choose_length_penalty(model, data["val"], run)
     result = {
         "run": name,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
@@ -214,7 +214,7 @@ def worker(name: str, given: argparse.Namespace) -> None:
     if run.target == "zh":
         result["asked"] = plot_example(model, name, search, given.out / "pictures")
     (folder / "result.json").write_text(json.dumps(result, indent=1, ensure_ascii=False), "utf-8")
-    tell(**result)
+    print_event(**result)
 
 
 def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
@@ -239,21 +239,21 @@ def watch(name: str) -> Callbacks:
         for step in some:
             if step.scores:
                 scores = {key: round(step.scores[key], 3) for key in ("bleu", "loss")}
-                tell(run=name, step=step.number, seconds=round(step.seconds, 1), **scores)
+                print_event(run=name, step=step.number, seconds=round(step.seconds, 1), **scores)
             yield step
 
-    return Callbacks(log=lambda text: tell(run=name, says=text), steps=steps)
+    return Callbacks(log=lambda text: print_event(run=name, says=text), steps=steps)
 
 
-def said_by(model: Model, source: list[str], search: dict[str, Any]) -> list[str]:
+def read_output(model: Model, source: list[str], search: dict[str, Any]) -> list[str]:
     found = translate(model, source, beam=BEAM, truncation="head", batch_tokens=32_768, **search)
     return [one.text for one in found]
 
 
-def chosen_search(model: Model, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
+def choose_length_penalty(model: Model, val: Pairs, run: Run) -> tuple[dict[str, Any], float]:
     """The length penalty that does best on val, and its BLEU there."""
     scores = [
-        compute_bleu(said_by(model, val[0], search), val[1], tokenize=run.bleu).score
+        compute_bleu(read_output(model, val[0], search), val[1], tokenize=run.bleu).score
         for search in SEARCHES
     ]
     best = int(np.argmax(scores))
@@ -266,7 +266,7 @@ def evaluate_test(
     """BLEU of the test sentences, of all and by length."""
     source, reference = test
     began = time.perf_counter()
-    said = said_by(model, source, search)
+    said = read_output(model, source, search)
     seconds = time.perf_counter() - began
     out.write_text("".join(f"{one}\n" for one in said), encoding="utf-8")
     counts = count_ngrams(said, reference, tokenize=run.bleu)
@@ -298,7 +298,7 @@ def evaluate_test(
 def sacrebleu(
     said: Sequence[str], reference: Sequence[str], tokenize: str
 ) -> dict[str, Any] | None:
-    """The peer's own figure, where it is installed."""
+    """The score of sacreBLEU, if it is installed."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:
@@ -309,7 +309,7 @@ def sacrebleu(
 
 
 def plot_example(model: Model, name: str, search: dict[str, Any], pictures: Path) -> str:
-    """The sentence that was asked for, and which words its translation came from."""
+    """Plot the alignment of the example sentence."""
     found = translate(model, ASKED, beam=BEAM, align=True, **search).candidates[0]
     assert found.alignment is not None
     pictures.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""Time, memory and disk to prepare a corpus, beside the same tokenizer under `datasets.map`.
+"""Time, memory and disk space of preparing a corpus with cloze and with `datasets.map`.
 
     python bench/prepare.py TEXT.txt.xz… [--vocab vocab.txt] [--workers 2] [--json out.json]
 
-Every row is a fresh process, timed from its first line to its last; memory is the largest sum over
-it and its children (pages they share counted once) seen by a watcher five times a second. The rows
-take turns, several rounds of all, and each keeps its best times and its largest memory; processor
-time is there because a busy machine stretches the other. The peer
-runs as its documentation advises: batched, several processes, the text column dropped. It keeps ids
-alone; ours also finds the sentences and keeps where they, their documents and words begin. `again`
-runs the row before it a second time: what does it cost to find that nothing changed?
+Both use the same tokenizer. Every row is a new process, timed from start to end; memory is the
+maximum of the sum over the process and its children (shared pages counted once), sampled five times
+a second. The rows alternate for several rounds; the best time and the largest memory of each count.
+CPU time is listed because other work on the machine affects wall time. `datasets` is used as its
+documentation recommends: batched, several processes, without the text column. It stores ids only;
+cloze also splits sentences and stores where sentences, documents and words begin. `again` repeats
+the row before it: the time to find that nothing changed.
 """
 
 import argparse
@@ -31,10 +31,10 @@ from rich.table import Table
 
 from cloze.data.prepare import prepare_corpus
 from cloze.text.tokenizer import Tokenizer
-from common import DATA, tell, versions
+from common import DATA, print_result, versions
 
 
-def ours(files: list[str], vocab: str, folder: Path, workers: int) -> dict[str, int]:
+def run_cloze(files: list[str], vocab: str, folder: Path, workers: int) -> dict[str, int]:
     corpus = prepare_corpus(files, Tokenizer.load(vocab), folder / "corpus", workers=workers)
     return {"tokens": corpus.summary.tokens, "disk": corpus.summary.bytes}
 
@@ -59,7 +59,7 @@ def datasets_map(files: list[str], vocab: str, folder: Path, workers: int) -> di
     return {"tokens": tokens, "disk": written}
 
 
-ROWS: dict[str, Callable[..., dict[str, int]]] = {"cloze": ours, "datasets.map": datasets_map}
+ROWS: dict[str, Callable[..., dict[str, int]]] = {"cloze": run_cloze, "datasets.map": datasets_map}
 
 
 def children(root: int) -> list[int]:
@@ -79,7 +79,7 @@ def children(root: int) -> list[int]:
 
 
 def memory(process: int) -> int:
-    """Bytes of a process, each shared page divided among those who share it."""
+    """Bytes of a process; a shared page is divided by the number of processes that share it."""
     try:
         rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
     except OSError:
@@ -167,7 +167,7 @@ def compare(options: argparse.Namespace) -> None:
                 "cpu": min(row["cpu"], before["cpu"]),
                 "peak": max(row["peak"], before["peak"]),
             }
-    tell(
+    print_result(
         make_table(results, text_size(options.files)),
         f"{versions('numpy', 'tokenizers', 'datasets')}, {os.cpu_count()} cores, "
         f"{options.rounds} rounds",

@@ -1,13 +1,13 @@
-"""Real tokens per second of pre-training on the CPU, beside transformers' BertForPreTraining.
+"""Non-padding tokens per second of pre-training on the CPU, with cloze and with transformers.
 
     python bench/pretrain.py --sizes mini base --json out.json
 
-Both sides take the same sampled and masked sequences (next sentence pairs of real text, at 128),
-the same weights, the same loss and the same AdamW, in the same float32; bfloat16 autocast has rows
-of its own. The peer is used as its documentation advises: batches of equal counts of sequences,
-padded to the longest in the batch, labels of -100 where nothing is asked. What counts are real
-tokens: padding is work that nobody asked for, and its share is printed. The sides take turns, step
-by step, several rounds, and each keeps its best round.
+Both use the same sampled and masked sequences (next-sentence pairs of text, length 128), the same
+weights, loss and AdamW, in float32; bfloat16 autocast has its own rows. transformers runs
+`BertForPreTraining` as its documentation recommends: batches of equal numbers of sequences, padded
+to the longest in the batch, labels of -100 at other positions. Padding is not counted as tokens;
+its fraction is printed. Both alternate step by step for several rounds, and the best round of each
+counts.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from cloze.objectives.pretraining import pretraining_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
-from common import TEXT, tell, versions
+from common import TEXT, print_result, versions
 
 ROWS = 30_000  # lines of text that the corpus is made of
 IGNORED = -100
@@ -52,7 +52,7 @@ def corpus_of(source: Path, vocabulary: int, folder: Path) -> tuple[Corpus, Toke
     return prepare_corpus([file], tokenizer, folder / "corpus"), tokenizer
 
 
-def ours(
+def run_cloze(
     model: Model, batches: list[PackedBatch], dtype: torch.dtype | None
 ) -> Callable[[], float]:
     module = model.module.train()
@@ -72,7 +72,7 @@ def ours(
     return round_of
 
 
-def theirs(
+def run_transformers(
     folder: Path, batches: list[dict[str, torch.Tensor]], dtype: torch.dtype | None
 ) -> Callable[[], float]:
     from transformers import BertForPreTraining
@@ -94,7 +94,7 @@ def theirs(
 
 
 def pad_batches(sequences: list[PackedBatch], size: int) -> list[dict[str, torch.Tensor]]:
-    """The same sequences in batches of `size`, padded to the longest, as the peer takes them."""
+    """The same sequences in batches of `size`, padded to the longest, for transformers."""
     found = []
     for first in range(0, len(sequences), size):
         group = sequences[first : first + size]
@@ -126,7 +126,7 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     packed = [mask_batch(batches.batch(n), masking, seed=0) for n in range(given.steps)]
     singles = [one for batch in packed for one in batch.split(10**6)]
     tokens = sum(len(one.input_ids) for one in singles)
-    np.random.default_rng(0).shuffle(singles)  # the peer does not sort while it trains
+    np.random.default_rng(0).shuffle(singles)  # transformers does not sort during training
     peer_batches = pad_batches(singles, round(len(singles) / given.steps))
     places = sum(batch["input_ids"].numel() for batch in peer_batches)
     config = BertConfig.preset(size, vocab_size=tokenizer.vocab_size)
@@ -135,15 +135,15 @@ def measure(size: str, given: argparse.Namespace, folder: Path) -> list[dict[str
     )
     saved = model.save(folder / size / "model")
     sides: dict[str, Callable[[], float]] = {
-        "transformers float32": theirs(saved, peer_batches, None),
-        "cloze float32": ours(model, packed, None),
+        "transformers float32": run_transformers(saved, peer_batches, None),
+        "cloze float32": run_cloze(model, packed, None),
     }
     if not given.no_bf16:
         again = Model.from_config(
             config, tokenizer, ("mlm", "nsp"), rng=torch.Generator().manual_seed(0)
         )
-        sides["transformers bfloat16"] = theirs(saved, peer_batches, torch.bfloat16)
-        sides["cloze bfloat16"] = ours(again, packed, torch.bfloat16)
+        sides["transformers bfloat16"] = run_transformers(saved, peer_batches, torch.bfloat16)
+        sides["cloze bfloat16"] = run_cloze(again, packed, torch.bfloat16)
     best = dict.fromkeys(sides, float("inf"))
     for turn in range(given.rounds + 1):
         for name, run in sides.items():
@@ -202,7 +202,7 @@ def main() -> None:
             f"{row['ratio']:.2f}",
             format_percent(row["padding"]),
         )
-    tell(
+    print_result(
         table,
         f"{versions('cloze', 'torch', 'transformers')}, {given.threads} threads, "
         f"length {given.max_length}, vocabulary {given.vocabulary:,}",

@@ -1,14 +1,13 @@
-"""What a small form of a model's weights costs: bytes, held-out masked words, vectors.
+"""The cost of storing weights in fewer bits: file size, MLM accuracy, embeddings.
 
     python bench/storage.py runs/bert held-out.txt --fit text.txt --json out.json
     python bench/storage.py --shapes              # bytes of 12 × 320 by vocabulary, no model needed
 
-Each form is written to a folder and opened from it as everyone would (`int8 by row`, whole numbers
-with one scale a row, is not built: its rounding is done in memory). Then each fills the same
-masked tokens, all of them replaced by [MASK], and embeds the same texts. DATA is text that the
-model has not learned from; `--fit` is text on which `float8, fitted` is rounded. `cosine` is with
-the float32 vectors of the same text: mean and least; `nearest`: the share of texts whose nearest
-other text stays the same.
+Each format is written to a folder and loaded from it (`int8 by row`, integers with one scale per
+row, is only simulated in memory). Then each model predicts the same masked tokens, all replaced by
+[MASK], and embeds the same texts. DATA is text that the model was not trained on; `--fit` is the
+text for GPTQ (`float8, fitted`). `cosine` is the similarity with the float32 vector of the same
+text: mean and minimum; `nearest` is the fraction of texts whose nearest other text is unchanged.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from builtin import ROOM, fitting, long_texts
+from builtin import MAX_BYTES, long_texts, select_texts
 from rich.table import Table
 
 import cloze
@@ -33,7 +32,7 @@ from cloze.models.build import build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
 from cloze.plot.format import format_percent
-from common import tell, versions
+from common import print_result, versions
 
 VOCABULARIES = (8_000, 16_000, 24_000, 30_522)
 RATE = 0.15
@@ -64,7 +63,7 @@ def main() -> None:
     table = Table(*results[0])
     for row in results:
         table.add_row(*map(str, row.values()))
-    tell(table, versions("torch"), results=results, file=given.json)
+    print_result(table, versions("torch"), results=results, file=given.json)
 
 
 def shape(vocabulary: int) -> dict[str, object]:
@@ -81,7 +80,7 @@ def shape(vocabulary: int) -> dict[str, object]:
         "int8 by row": eight + 2 * sum(shape[0] for shape in matrices),
     }
     told = {
-        name: f"{size / 1e6:.1f}{'' if size <= ROOM else ' (too much)'}"
+        name: f"{size / 1e6:.1f}{'' if size <= MAX_BYTES else ' (too much)'}"
         for name, size in sizes.items()
     }
     return {"vocabulary": f"{vocabulary:,}", "parameters": f"{count / 1e6:.2f} M", **told}
@@ -126,7 +125,7 @@ def forms(base: Model, folder: Path, fit: list[str]) -> Iterator[tuple[str, int,
     yield "bfloat16", *load_folder(half.save(folder / "bfloat16"))
     yield "float8", *load_folder(save_float8(base, folder / "float8"))
     if fit:
-        close = round_weights(base, fitting(fit))
+        close = round_weights(base, select_texts(fit))
         yield "float8, fitted", *load_folder(save_float8(close, folder / "fitted"))
     size, model = load_folder(folder / "float8")
     scales = 0

@@ -1,10 +1,10 @@
-"""Models through the same tasks, side by side: dev scores, mean ± deviation of the seeds.
+"""Fine-tune models on the same tasks: dev scores, mean ± standard deviation over seeds.
 
-    python bench/tasks.py runs/fast runs/faithful MINILM --data DATA --jobs 6 --json out.json
+    python bench/tasks.py runs/fast runs/original MINILM --data DATA --jobs 6 --json out.json
 
-Each seed of each task is a `cloze finetune` in a process of its own, `--jobs` of them at a time: on
-a GPU small models leave room for each other (more so under NVIDIA's MPS). Every model has the same
-settings for a task; dev chooses the epoch, and dev is what is reported, as the published tables do.
+Each seed of each task is a `cloze finetune` process, `--jobs` of them at a time: on a GPU several
+small models run faster together (even more with NVIDIA's MPS). All models have the same settings
+for a task. Dev selects the epoch and is reported, as in published tables.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 from rich.table import Table
 
-from common import DATA, tell
+from common import DATA, print_result
 
 PAIR = 'run.selection_metrics=["accuracy","f1"]'
 # the largest set has twenty times what the others have: fewer and larger steps do
@@ -70,7 +70,7 @@ def command(job: Job, out: str, args: argparse.Namespace) -> list[str]:
         *("--seed", str(seed), "--json", "--quiet", "--threads", "2"),
         *(["--device", "cpu"] if args.cpu else []),
     ]
-    while args.steps and "--epochs" in made:  # a rehearsal: steps in place of epochs
+    while args.steps and "--epochs" in made:  # a dry run: steps instead of epochs
         at = made.index("--epochs")
         made[at : at + 2] = []
     return [*made, *(["--steps", str(args.steps)] if args.steps else [])]
@@ -126,7 +126,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--layer-decay", type=float, default=1.0)
     parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--steps", type=int, help="only so many, to rehearse")
+    parser.add_argument("--steps", type=int, help="number of steps, for a dry run")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
 
@@ -150,7 +150,7 @@ def main() -> None:
     table = Table("model", *args.tasks, title="dev, mean ± deviation of the seeds")
     for model in args.models:
         table.add_row(Path(model).name, *(format_scores(rows, model, task) for task in args.tasks))
-    tell(table, settings(args), results=rows, file=args.json)
+    print_result(table, settings(args), results=rows, file=args.json)
 
 
 if __name__ == "__main__":

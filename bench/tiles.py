@@ -1,4 +1,4 @@
-"""The fastest tile sizes of each of our kernels; copy what is printed last into its constant.
+"""Find the fastest tile sizes of the Triton kernels; copy the last line into their constants.
 
     python bench/tiles.py
     python bench/tiles.py long_keys gelu
@@ -193,7 +193,7 @@ def main() -> None:
     wanted = parser.parse_args().names
     example = torch.empty(1, device=DEVICE, dtype=KIND)
     assert kernels.is_supported(example), "Triton is not installed"
-    # a candidate that does not fit must fail, and not be replaced by small tiles
+    # a candidate that does not fit must fail instead of being replaced by small tiles
     kernels.tiles.estimate_shared_bytes = lambda *_, **__: 0
     best: dict[str, Any] = {}
     for name in CANDIDATES:

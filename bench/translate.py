@@ -1,15 +1,14 @@
-"""Translating beside CTranslate2 and transformers, with the same weights: sentences per second.
+"""Translation with cloze, CTranslate2 and transformers with the same weights: sentences per second.
 
     python bench/translate.py MODEL --file SENTENCES --threads 2 --json out.json
 
-MODEL is a Transformer's folder, as `cloze finetune translate` makes it. Its weights are handed to
-CTranslate2 as a `TransformerSpec`, and to transformers as a Marian model (post-norm) or an M2M-100
-(pre-norm): these have the same sub-layers in the same order, and the table of positions is copied,
-so that nothing of the model is lost. What is compared is a beam of 4 that ranks by log p /
-length^0.6, from text to text, with one tokenizer, in batches of about as many source tokens, in
-turns. The sides end a search by other rules, so a few sentences may differ: the share of equal ones
-is told.
-cloze has no int8; CTranslate2's is shown beside it.
+MODEL is the folder of a Transformer from `cloze finetune translate`. Its weights are converted to a
+`TransformerSpec` of CTranslate2, and to a Marian (post-norm) or M2M-100 model (pre-norm) of
+transformers, which have the same sub-layers in the same order; the position table is copied. All
+use beam size 4 and rank by log p / length^0.6, from text to text, with one tokenizer, in batches of
+about the same number of source tokens, alternately. The libraries stop a search by different rules,
+so a few sentences may differ: the fraction of equal translations is printed. cloze has no int8;
+that of CTranslate2 is shown for comparison.
 """
 
 import argparse
@@ -38,14 +37,14 @@ from cloze.data.parallel_text import read_all_lines
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
 from cloze.tasks.translate import pad_sequences, translate
-from common import tell, versions
+from common import print_result, versions
 
 BEAM, ALPHA, RATIO = 4, 0.6, 2.0
 PLACES = 1024
 Side = Callable[[Sequence[str]], list[str]]
 
 
-def ours(model: Model, tokens: int) -> Side:
+def run_cloze(model: Model, tokens: int) -> Side:
     def run(texts: Sequence[str]) -> list[str]:
         found = translate(
             model,
@@ -310,7 +309,7 @@ def main() -> None:
         place.mkdir()
         export_ctranslate2(model, place)
         sides = {
-            "cloze float32": ours(model, given.tokens),
+            "cloze float32": run_cloze(model, given.tokens),
             "CTranslate2 float32": by_ctranslate2(
                 model, place, "float32", given.tokens, given.threads
             ),
@@ -330,7 +329,7 @@ def main() -> None:
             f"{one['ratio']:.2f}",
             format_percent(one["equal"]),
         )
-    tell(
+    print_result(
         shown,
         versions("torch", "transformers", "ctranslate2"),
         results={"sentences": len(texts), "threads": given.threads, "found": found},

@@ -1,12 +1,12 @@
-"""How fast is one version of cloze beside another?  Both alternate in one run, on two cores.
+"""How fast is one version of cloze compared with another?
 
     python bench/versions.py /path/to/old/src src --rounds 7
 
-Each measurement is a process of its own with one source tree on its path, and measures its own
-work: imports, reading and preparation are not part of it. The two versions take turns, in an order
-that changes every round. The table shows the geometric mean of new/old seconds and the upper end of
-its one-sided 95 % confidence interval (t distribution of the log ratios): below 1.05 the slowdown
-is below 5 %. Text and labels are generated.
+Each measurement is a process with one source tree on its path, which times its work without
+imports, reading and preparation. The two versions alternate, in an order that changes every round.
+The table shows the geometric mean of new/old seconds and the upper end of its one-sided 95 %
+confidence interval (t distribution of the log ratios): below 1.05 the slowdown is below 5 %. Text
+and labels are generated.
 """
 
 import argparse

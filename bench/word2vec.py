@@ -1,13 +1,13 @@
-"""Words per second, and what the vectors are worth, beside gensim in one run.
+"""Words per second and quality of word2vec, with cloze and with gensim in one run.
 
     python bench/word2vec.py [TEXT.txt.xz…] [--words 2000000] [--rounds 3] [--threads 2]
     python bench/word2vec.py TEXT.txt.xz… --quality --width 100 --epochs 5
 
-Both sides train on the same sentences with the same settings (window 5, 5 negatives, sample 1e-3,
-min_count 5). Words are raw: those of the text, rare ones included. The pass that counts words, and
-for ours writes them to disk, is timed apart; gensim has its sentences as lists in memory, the
-quickest way to feed it. Sides take turns, and each keeps its best round. `--quality` trains each
-once and scores analogies, WordSim-353, SimLex-999 and RG-65, with 95 % bootstrap intervals of the
+Both train on the same sentences with the same settings (window 5, 5 negatives, sample 1e-3,
+min_count 5). Words are counted before subsampling, rare ones included. The counting pass, in which
+cloze also writes the words to disk, is timed separately; gensim gets lists in memory, its fastest
+input. Both alternate, and the best round of each counts. `--quality` trains each once and computes
+the scores on analogies, WordSim-353, SimLex-999 and RG-65, with 95 % bootstrap intervals of the
 scores and of their paired difference.
 """
 
@@ -35,7 +35,7 @@ from cloze.train.config import Word2VecRun, Word2VecVocabulary
 from cloze.train.word2vec.corpus import EncodedCorpus, encode_corpus
 from cloze.train.word2vec.trainer import train_vectors
 from cloze.train.word2vec.vocabulary import split_text
-from common import DATA, tell, versions
+from common import DATA, print_result, versions
 
 PAIRS = ("wordsim353-sim", "wordsim353-rel", "simlex999", "rg-65")
 KINDS = ("skip-gram", "cbow")
@@ -183,7 +183,7 @@ def main() -> None:
         corpus = prepare_text(texts, Path(folder))
         building = measure_seconds(gensim_model("cbow", options).build_vocab, texts)
         results = (quality if options.quality else speed)(texts, corpus, options)
-    tell(
+    print_result(
         table(results),
         f"{versions('numba', 'gensim')}; {sum(map(len, texts)):,} words, "
         f"{len(corpus.vocabulary.words):,} different; width {options.width}, "
