@@ -55,8 +55,9 @@ def load(
     from cloze.checkpoint.modules import load_module
     from cloze.device import resolve_device, resolve_dtype
 
-    place, precision = resolve_device(device), resolve_dtype(dtype)
-    module, reader, report = load_module(contents, place, precision, allow_missing=allow_missing)
+    module, reader, report = load_module(
+        contents, resolve_device(device), resolve_dtype(dtype), allow_missing=allow_missing
+    )
     if report and not quiet:
         print_report(report, contents.folder)
     return Model(

@@ -1,4 +1,4 @@
-"""How GPT and GPT-2 are stored in Hugging Face's layout; ours is on the left.
+"""Tables of GPT and GPT-2 in Hugging Face's layout: our names -> theirs.
 
 Their matrices are stored as [in, out] (`Conv1D`), so every matrix of a block is transposed.
 """
@@ -11,8 +11,8 @@ from cloze.errors import ConfigError
 from cloze.interop.huggingface import HuggingFaceLayout
 from cloze.interop.layout import Rule
 
-# Settings that would change the computation, and the values under which they do not.
-NEUTRAL = {
+# Settings that change the computation, with the values that we support.
+SUPPORTED_VALUES = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "reorder_and_upcast_attn": False,
@@ -25,11 +25,11 @@ _SUMMARY = frozenset(
 
 
 def _read_gpt2_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    for name, neutral in NEUTRAL.items():
-        if values.get(name, neutral) != neutral:
+    for name, supported in SUPPORTED_VALUES.items():
+        if values.get(name, supported) != supported:
             raise ConfigError(
-                f"config.json sets {name} to {values[name]!r}, which changes the computation",
-                fix=f"cloze supports {name} = {neutral!r} only; use a folder that has that",
+                f"config.json sets {name} to {values[name]!r}, which is not supported",
+                fix=f"use a model with {name} = {supported!r}",
             )
     found = dict(values)
     if found.get(INNER) is None and isinstance(found.get(SIZE), int):
@@ -38,7 +38,7 @@ def _read_gpt2_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_gpt_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """GPT's `gelu` is the approximation with tanh, and its inner width is fixed."""
+    """GPT's `gelu` is the tanh approximation, and its intermediate size is fixed."""
     found = dict(values)
     if found.get("afn") == "gelu":
         found["afn"] = "gelu_new"
@@ -102,7 +102,7 @@ GPT2 = HuggingFaceLayout(
     harmless=frozenset({"lm_head.weight"}),
     harmless_pattern=r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",
     head_weights={"lm_head.weight": "lm", "score.weight": "sequence", "qa_outputs.weight": "span"},
-    ignored_settings=frozenset({"n_ctx", "task_specific_params", *NEUTRAL, *_SUMMARY}),
+    ignored_settings=frozenset({"n_ctx", "task_specific_params", *SUPPORTED_VALUES, *_SUMMARY}),
     special_ids={"bos_token_id": "bos", "eos_token_id": "eos"},
     normalize_settings=_read_gpt2_settings,
 )

@@ -42,6 +42,6 @@ def build(
 
 
 def pooler_option(config: ModelConfig, *, has_pooler: bool) -> dict[str, bool]:
-    """The argument that says whether a module has a pooler, for families that leave the choice."""
+    """The argument `pooler` of the module class, for families whose pooler is optional."""
     accepted = signature(get_family(config.family).module_class).parameters
     return {"pooler": has_pooler} if "pooler" in accepted else {}

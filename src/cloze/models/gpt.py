@@ -1,6 +1,6 @@
-"""GPT and GPT-2: the Transformer's decoder alone, a left-to-right language model.
+"""GPT and GPT-2: causal language models, the Transformer's decoder without an encoder.
 
-Radford et al. 2018 and 2019. The change from BERT: no token attends to a later one, there are no
+Radford et al. 2018 and 2019. Differences from BERT: no token attends to a later one, there are no
 token types, and the head predicts the next token at every position. GPT's blocks are BERT's
 (post-norm); GPT-2 normalizes before each sub-layer and once more after the last block.
 """
@@ -28,7 +28,9 @@ class GPT(Encoder):
     is_causal = True
 
     def __init__(self, config: GPTConfig, task_heads: Iterable[str] = ()) -> None:
-        heads = {one_of("head", name, self.TASK_HEADS): _head(name, config) for name in task_heads}
+        heads = {
+            one_of("head", name, self.TASK_HEADS): _build_head(name, config) for name in task_heads
+        }
         super().__init__(
             Embeddings(
                 vocab_size=config.vocab_size,
@@ -38,20 +40,20 @@ class GPT(Encoder):
                 dropout=config.embedding_dropout,
                 norm_eps=None,
             ),
-            (self.make_block(config) for _ in range(config.num_layers)),
+            (self.build_block(config) for _ in range(config.num_layers)),
             max_positions=config.max_positions,
-            norm=self.make_final_norm(config),
+            norm=self.build_final_norm(config),
             task_heads=heads,
         )
         self.config = config
 
     @staticmethod
-    def make_block(config: GPTConfig) -> Block:
+    def build_block(config: GPTConfig) -> Block:
         """One block of the decoder."""
         return build_post_norm_block(config)
 
     @staticmethod
-    def make_final_norm(config: GPTConfig) -> LayerNorm | None:  # noqa: ARG004 (for GPT-2)
+    def build_final_norm(config: GPTConfig) -> LayerNorm | None:  # noqa: ARG004 (for GPT-2)
         """The norm after the last block: a post-norm block ends with one."""
         return None
 
@@ -62,7 +64,7 @@ class GPT2(GPT):
     TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span")
 
     @staticmethod
-    def make_block(config: GPTConfig) -> Block:
+    def build_block(config: GPTConfig) -> Block:
         size = config.hidden_size
         return PreNormBlock(
             Attention(size, config.num_heads, config.attention_dropout),
@@ -74,17 +76,17 @@ class GPT2(GPT):
         )
 
     @staticmethod
-    def make_final_norm(config: GPTConfig) -> LayerNorm:
+    def build_final_norm(config: GPTConfig) -> LayerNorm:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     @torch.no_grad()
     def init_weights(self, init_std: float, rng: torch.Generator) -> None:
-        """As every encoder, with smaller weights at the ends of the residual branches."""
+        """Like other encoders, but the last matrices of sub-layers are scaled by 1/√(2·layers)."""
         super().init_weights(init_std, rng)
         self.scale_residual_weights()
 
 
-def _head(name: str, config: GPTConfig) -> TaskHead:
+def _build_head(name: str, config: GPTConfig) -> TaskHead:
     size, labels = config.hidden_size, len(config.labels)
     if name == "lm":
         return LMHead(size, config.vocab_size, tied=config.tie_embeddings, bias=False)

@@ -122,18 +122,20 @@ class Transformer(nn.Module):
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """The state of these rows, such as the hypotheses that a beam keeps."""
-        kept, counts = state.owners[rows].unique_consecutive(return_counts=True)
-        if (counts != counts[0]).any():  # then each row is a sentence of its own
-            kept, counts = state.owners[rows], torch.ones_like(rows)
+        sources, counts = state.owners[rows].unique_consecutive(return_counts=True)
+        if (counts != counts[0]).any():  # then each row has its own copy of the source
+            sources, counts = state.owners[rows], torch.ones_like(rows)
         caches, mask = tuple(cache.reorder(rows) for cache in state.caches), state.encoder_mask
-        if len(kept) < len(mask) or not torch.equal(kept, torch.arange(len(mask)).to(kept)):
-            caches = tuple(cache.reorder_encoder(kept) for cache in caches)
-            mask = mask[kept]
+        if len(sources) < len(mask) or not torch.equal(
+            sources, torch.arange(len(mask)).to(sources)
+        ):
+            caches = tuple(cache.reorder_encoder(sources) for cache in caches)
+            mask = mask[sources]
         return replace(
             state,
             caches=caches,
             encoder_mask=mask,
-            owners=torch.arange(len(kept), device=kept.device).repeat_interleave(counts),
+            owners=torch.arange(len(sources), device=sources.device).repeat_interleave(counts),
         )
 
     @torch.no_grad()

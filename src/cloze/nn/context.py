@@ -119,9 +119,7 @@ class AttentionContext:
             if isinstance(self.layout, Packed)
             else self.layout.cu_seqlens[1:]
         )
-        sequence = torch.searchsorted(
-            ends.long(), token, right=True
-        )  # index of each token's sequence
+        sequence = torch.searchsorted(ends.long(), token, right=True)  # of each token
         mask = sequence[:, None] == sequence
         if reach is not None:
             mask &= (token[:, None] - token).abs() <= reach

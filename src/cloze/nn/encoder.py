@@ -21,7 +21,7 @@ MATRICES = (nn.Linear, nn.Embedding, LMHead)  # the weight of a tied head is Non
 
 
 class Encoder(nn.Module):
-    """Base class of BERT, DistilBERT, ModernBERT and RoBERTa, which pass different parts."""
+    """Base class of BERT, DistilBERT, ModernBERT, RoBERTa and GPT, which pass different parts."""
 
     TASK_HEADS: ClassVar[tuple[str, ...]] = ()  # that the family supports
     is_causal = False  # True: no token attends to a later one

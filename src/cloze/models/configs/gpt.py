@@ -9,7 +9,7 @@ from cloze.models.configs.base import Activation, Probability
 from cloze.models.configs.encoder import EncoderConfig
 
 
-def _size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
+def _make_size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
     return {
         "num_layers": num_layers,
         "hidden_size": hidden_size,
@@ -19,11 +19,11 @@ def _size(num_layers: int, hidden_size: int, num_heads: int) -> dict[str, int]:
 
 
 SMALL_SIZES = {
-    "tiny": _size(2, 128, 2),
-    "mini": _size(4, 256, 4),
-    "small": _size(4, 512, 8),
-    "medium": _size(8, 512, 8),
-    "base": _size(12, 768, 12),
+    "tiny": _make_size(2, 128, 2),
+    "mini": _make_size(4, 256, 4),
+    "small": _make_size(4, 512, 8),
+    "medium": _make_size(8, 512, 8),
+    "base": _make_size(12, 768, 12),
 }
 
 
@@ -52,10 +52,10 @@ class GPT2Config(GPTConfig):
     # the published sizes have 124 M, 355 M, 774 M and 1.5 B parameters
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **SMALL_SIZES,
-        "gpt2": _size(12, 768, 12),
-        "gpt2-medium": _size(24, 1024, 16),
-        "gpt2-large": _size(36, 1280, 20),
-        "gpt2-xl": _size(48, 1600, 25),
+        "gpt2": _make_size(12, 768, 12),
+        "gpt2-medium": _make_size(24, 1024, 16),
+        "gpt2-large": _make_size(36, 1280, 20),
+        "gpt2-xl": _make_size(48, 1600, 25),
     }
 
     max_positions: Annotated[int, Range(1, 1 << 24), Help("Maximum number of positions")] = 1024
