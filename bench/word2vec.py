@@ -32,9 +32,8 @@ from cloze.metrics.word_vectors import (
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
-from cloze.train.word2vec.corpus import EncodedCorpus, encode_corpus
+from cloze.train.word2vec.corpus import EncodedCorpus, encode_corpus, split_text
 from cloze.train.word2vec.trainer import train_vectors
-from cloze.train.word2vec.vocabulary import split_text
 from common import DATA, print_result, versions
 
 PAIRS = ("wordsim353-sim", "wordsim353-rel", "simlex999", "rg-65")

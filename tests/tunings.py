@@ -16,7 +16,7 @@ from cloze.data.labelled.examples import (
     TextExample,
 )
 from cloze.make.finetune.dispatch import finetune
-from cloze.make.finetune.transfer import depth_of
+from cloze.make.finetune.job import depth_of
 from helpers import tiny_tokenizer
 
 FAST = [

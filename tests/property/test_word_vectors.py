@@ -12,12 +12,12 @@ from cloze.errors import InputError
 from cloze.interop.word2vec import read_vectors, write_vectors
 from cloze.models.configs.word2vec import CharNGrams
 from cloze.train.config import Word2VecVocabulary
+from cloze.train.word2vec.corpus import join_phrases, split_text
 from cloze.train.word2vec.lookup_tables import (
     build_alias_table,
     build_huffman_paths,
     compute_noise_distribution,
 )
-from cloze.train.word2vec.vocabulary import join_phrases, split_text
 
 COUNTS = st.lists(st.integers(1, 10**9), min_size=2, max_size=60).map(
     lambda counts: np.array(sorted(counts, reverse=True), np.int64)

@@ -10,7 +10,7 @@ import cloze
 from cloze.data.labelled.examples import Answer, QuestionExample, TextExample
 from cloze.errors import ConfigError
 from cloze.make.finetune.dispatch import finetune
-from cloze.make.finetune.transfer import layer_lr_factors
+from cloze.make.finetune.job import layer_lr_factors
 from cloze.make.recipe.complete import complete_finetuning
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig

@@ -5,7 +5,7 @@ import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.make.finetune.transfer import depth_of
+from cloze.make.finetune.job import depth_of
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed

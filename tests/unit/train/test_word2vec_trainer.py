@@ -11,7 +11,13 @@ import pytest
 from cloze.errors import ConfigError, InputError, MissingExtraError
 from cloze.models.configs.word2vec import CharNGrams, Word2VecConfig
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
-from cloze.train.word2vec.corpus import encode_corpus
+from cloze.train.word2vec.corpus import (
+    count_words,
+    encode_corpus,
+    find_phrases,
+    join_phrases,
+    split_text,
+)
 from cloze.train.word2vec.lookup_tables import (
     build_alias_table,
     build_huffman_paths,
@@ -19,7 +25,6 @@ from cloze.train.word2vec.lookup_tables import (
     compute_ngram_rows,
     compute_noise_distribution,
 )
-from cloze.train.word2vec.vocabulary import count_words, find_phrases, join_phrases, split_text
 from helpers import raises
 
 LINES = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 40

@@ -1,12 +1,17 @@
-"""One run of fine-tuning: a model with a new head, trained on labelled data."""
+"""One run of fine-tuning: a model with a new head, trained on labelled data.
+
+The parts of an encoder have depths, which decide what is trained and with which learning rate: 0
+the embeddings, k block k, and above the last block the pooler and the head.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
@@ -23,16 +28,10 @@ from cloze.make.finetune.labelled import (
     finetune_fingerprint,
     write_outputs,
 )
-from cloze.make.finetune.transfer import (
-    PartlyFrozen,
-    layer_lr_factors,
-    lowest_trained_depth,
-    unfreeze,
-    unfreeze_gradually,
-)
-from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
-from cloze.objectives.core import Objective
+from cloze.nn.encoder import Encoder
+from cloze.objectives.core import Learner, Objective
 from cloze.objectives.labelled import (
     make_choice_objective,
     make_classification_objective,
@@ -44,6 +43,7 @@ from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
+from cloze.train.step import Step
 from cloze.train.step_metrics import make_kept_row
 
 
@@ -106,6 +106,71 @@ def task_objective(
     return make_classification_objective(
         head, weights=weights, smoothing=recipe.loss.label_smoothing
     )
+
+
+def depth_of(name: str, layers: int) -> int:
+    """The depth of the parameter with this name."""
+    part, _, rest = name.partition(".")
+    if part == "embeddings":
+        return 0
+    return int(rest.partition(".")[0]) + 1 if part == "blocks" else layers + 1
+
+
+def layer_lr_factors(table: TransferConfig, layers: int) -> Callable[[str], float]:
+    """Layer-wise learning-rate decay: each layer has `layer_decay` times the rate of the next.
+
+    Discriminative fine-tuning, Howard & Ruder 2018, §3.2 (their factor 2.6 is 1/0.38 here).
+    """
+    return lambda name: table.layer_decay ** (layers + 1 - depth_of(name, layers))
+
+
+def lowest_trained_depth(table: TransferConfig, layers: int) -> int:
+    """The lowest depth that is trained at all."""
+    return 0 if table.kind == "full" else layers + 1 - table.count_trained_layers(layers)
+
+
+def unfreeze(module: Encoder, lowest: int) -> None:
+    """Train what is at this depth and above, and freeze the rest."""
+    layers = len(module.blocks)
+    for name, weight in module.named_parameters():
+        weight.requires_grad_(depth_of(name, layers) >= lowest)
+
+
+def unfreeze_gradually(
+    steps: Iterable[Step], module: Encoder, table: TransferConfig, *, per_epoch: int, after: int
+) -> Iterator[Step]:
+    """Unfreeze one layer after another from the top, which protects the lower layers at first.
+
+    Gradual unfreezing, Howard & Ruder 2018, §3.3: one layer per epoch there; here
+    `table.unfreeze_every` epochs per layer. `after` is the step at which the run starts or resumes.
+    """
+    layers = len(module.blocks)
+    final, interval = lowest_trained_depth(table, layers), table.unfreeze_every * per_epoch
+
+    def lowest(step: int) -> int:
+        return max(final, layers + 1 - int(step / interval)) if interval else final
+
+    unfreeze(module, lowest(after))
+    for step in steps:
+        yield step
+        if lowest(step.number) != lowest(step.number - 1):
+            unfreeze(module, lowest(step.number))
+
+
+class PartlyFrozen(Learner):
+    """A learner whose frozen parts stay in evaluation mode: without dropout."""
+
+    def train(self, mode: bool = True) -> "PartlyFrozen":
+        super().train(mode)
+        assert isinstance(self.model, Encoder)
+        for part in (self.model.embeddings, *self.model.blocks):
+            if mode and not _is_trained(part):
+                part.eval()
+        return self
+
+
+def _is_trained(part: nn.Module) -> bool:
+    return any(weight.requires_grad for weight in part.parameters())
 
 
 def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
