@@ -19,6 +19,7 @@ from cloze.models.word2vec import WordVectors
 from cloze.text.tokenizer import Tokenizer
 
 ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
+MASKED = [name for name in ENCODERS if "mlm" in FAMILIES[name].module_class.TASK_HEADS]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *"abcdefghij", "##a", "##b", "##c", "the", "cat", "sat", "##s", ".", ",", "猫"]
 
@@ -125,6 +126,8 @@ def tiny_model(
         "labels": tuple(labels),
         "problem_type": problem,
     }
+    if "roberta" in family:  # the peer counts positions from it
+        shape["pad_id"] = PIECES.index("[PAD]")
     config = FAMILIES[family].config_class(**(shape | changes))
     module = scramble(build(config, heads, rng=torch.Generator()), scale=0.5).eval()
     return Model(module=module, config=config, tokenizer=tokenizer or tiny_tokenizer(), task=task)

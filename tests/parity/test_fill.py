@@ -8,7 +8,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
-from helpers import ENCODERS, PIECES, SPECIAL, scramble, tiny_tokenizer
+from helpers import MASKED, PIECES, SPECIAL, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
 
@@ -21,7 +21,7 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=ENCODERS)
+@pytest.fixture(params=MASKED)
 def pair(request, tmp_path):
     family = FAMILIES[request.param]
     config = family.config_class(
@@ -31,6 +31,7 @@ def pair(request, tmp_path):
         num_heads=2,
         intermediate_size=32,
         max_positions=24,
+        pad_id=PIECES.index("[PAD]"),
     )
     module = scramble(build(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
     folder = Model(module=module, config=config, tokenizer=tiny_tokenizer()).save(tmp_path / "m")

@@ -6,13 +6,13 @@ import transformers
 
 import cloze
 from cloze.make.float8 import save_float8
-from helpers import ENCODERS, tiny_model
+from helpers import MASKED, tiny_model
 
 pytestmark = pytest.mark.parity
 IDS = torch.tensor([[2, 20, 21, 4, 5, 3]])
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_transformers_converts_float8_weights(family, tmp_path):
     folder = save_float8(tiny_model("mlm", family=family), tmp_path / "small")
     module = cloze.load(folder).module

@@ -9,7 +9,7 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, QuestionExample, TextExample
 from cloze.tasks import answer, choose, classify
 from cloze.tasks.inference import compute_logits
-from helpers import ENCODERS, tiny_model
+from helpers import MASKED, tiny_model
 
 pytestmark = pytest.mark.parity
 
@@ -30,7 +30,7 @@ def opened(tmp_path, *heads, **options):
     return cloze.load(folder), str(folder)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
@@ -49,7 +49,7 @@ def test_classify(tmp_path, family, labels, problem):
         assert found.label == row[0]["label"]
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_classify_pairs(tmp_path, family):
     model, folder = opened(tmp_path, "sequence", family=family)
     peer = transformers.pipeline("text-classification", folder, device="cpu", top_k=None)
@@ -72,7 +72,7 @@ def test_the_next_sentence(tmp_path, heads):
         assert cloze.classify(model, text, pair).scores == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 @pytest.mark.parametrize("how", ["none", "simple", "first", "average", "max"])
 def test_tag(tmp_path, family, how):
     model, folder = opened(tmp_path, "token", family=family, labels=LABELS)
@@ -94,7 +94,7 @@ def test_tag(tmp_path, family, how):
     assert kinds, "there was something to compare"
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_answer_scores(tmp_path, family):
     model, folder = opened(tmp_path, "span", family=family)
     peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
@@ -126,7 +126,7 @@ def test_answer_scores(tmp_path, family):
         torch.testing.assert_close(scores, both, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 @pytest.mark.parametrize("whole", [True, False])
 def test_answers_are_whole_words_as_in_the_pipeline(tmp_path, family, whole):
     """As transformers' question-answering pipeline did, with align_to_words and without."""
@@ -154,7 +154,7 @@ def test_answers_are_whole_words_as_in_the_pipeline(tmp_path, family, whole):
     assert moved, "an answer began or ended within a word"
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_choose_scores(tmp_path, family):
     model, folder = opened(tmp_path, "choice", family=family)
     peer = transformers.AutoModelForMultipleChoice.from_pretrained(folder).eval()

@@ -20,6 +20,7 @@ from cloze.interop.layout import Layout
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import Contents, Family, get_family, resolve
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_files import ROLES
 
 if TYPE_CHECKING:
     import torch
@@ -178,11 +179,11 @@ class Model(Generic[M, C]):
                 reader=self.reader,
             )
             dtype = str(self.dtype).removeprefix("torch.")
-        special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ("cls", "sep")}
+        special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ROLES}
         values = layout.write_config(self.config, self.task_heads, dtype=dtype, special_ids=special)
         write_json(work / CONFIG_FILE, values, indent=2)
         if self.tokenizer is not None:
-            self.tokenizer.save(work)
+            self.tokenizer.save(work, token_types=layout.token_types)
         if self.task and self.task != infer_task(self.head):  # else the head implies it
             write_json(work / TASK_FILE, write_task(self.task), indent=2)
         if self.pooling:

@@ -130,14 +130,17 @@ class Tokenizer:
         backend = files.build_gpt2_backend(Path(encoder_json), Path(vocab_bpe))
         return cls(backend, special_tokens=files.find_special_tokens(backend, {}))
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write the files from which this package and transformers load the same tokenizer."""
+    def save(self, folder: str | PathLike[str], *, token_types: bool = True) -> None:
+        """Write the files from which this package and transformers load the same tokenizer.
+
+        Without `token_types` the tokenizer of transformers returns none, for models without them.
+        """
         parts = files.TokenizerFiles(
             backend=self.backend,
             special_tokens=dict(self.special_tokens),
             max_length=self.max_length,
         )
-        files.write_tokenizer(Path(folder), parts)
+        files.write_tokenizer(Path(folder), parts, token_types=token_types)
 
     def with_max_length(self, max_length: int | None) -> Self:
         """The same tokenizer for a model with another maximum input length."""

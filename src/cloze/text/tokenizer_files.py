@@ -139,8 +139,11 @@ def build_gpt2_backend(encoder: Path, merges: Path) -> Backend:
     return backend
 
 
-def write_tokenizer(folder: Path, parts: TokenizerFiles) -> None:
-    """Write the files from which this package and transformers load the same tokenizer."""
+def write_tokenizer(folder: Path, parts: TokenizerFiles, *, token_types: bool = True) -> None:
+    """Write the files from which this package and transformers load the same tokenizer.
+
+    Without `token_types` the tokenizer of transformers returns none.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     text = parts.backend.to_str(pretty=True)
     class_settings = _make_transformers_settings(json.loads(text), parts)
@@ -152,6 +155,8 @@ def write_tokenizer(folder: Path, parts: TokenizerFiles) -> None:
             if role in parts.special_tokens
         },
     }
+    if not token_types:
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
     if parts.max_length is not None:
         settings["model_max_length"] = parts.max_length
     write_text(folder / "tokenizer.json", text)

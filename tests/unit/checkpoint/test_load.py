@@ -15,7 +15,7 @@ from cloze.checkpoint.model import Model
 from cloze.errors import ClozeError, ConfigError, FolderError, InputError, MissingExtraError
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
-from helpers import ENCODERS, PIECES, files_of, raises, scramble, tiny_model, tiny_tokenizer
+from helpers import MASKED, PIECES, files_of, raises, scramble, tiny_model, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -170,7 +170,7 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
 # The class
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 @pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}]])
 def test_the_heads_of_an_unknown_class_follow_from_the_weights(family, said, tmp_path):
     model = tiny_model("mlm", family=family)

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 import cloze
 from cloze.errors import FolderError
 from cloze.make.float8 import FLOAT8, LARGEST, save_float8, to_float8
-from helpers import ENCODERS, files_of, raises, tiny_model
+from helpers import MASKED, files_of, raises, tiny_model
 
 
-@pytest.fixture(params=ENCODERS)
+@pytest.fixture(params=MASKED)
 def model(request):
     return tiny_model("mlm", family=request.param)
 

@@ -18,7 +18,7 @@ from cloze.nn.context import AttentionContext
 from cloze.nn.fuse import FUSED, fuse, move_to_device, unfuse
 from cloze.nn.layout import Packed, Varlen
 from cloze.nn.positions import RotaryTable, apply_rotary
-from helpers import ENCODERS, scramble
+from helpers import MASKED, scramble
 
 SHAPE = {
     "vocab_size": 30,
@@ -47,7 +47,7 @@ def layouts():
     return packed, Varlen(cu_seqlens, packed.position_ids, max(LENGTHS))
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_a_fused_model_computes_the_same_and_can_be_undone(family):
     model = encoder(family)
     before, names = classes_of(model), list(model.state_dict())
@@ -140,7 +140,7 @@ def recorded(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", MASKED)
 def test_the_inputs_of_the_kernels(family, mode, recorded):
     """Outputs and all gradients are those of the plain model."""
     config = FAMILIES[family].config_class(**SHAPE, dropout=0.0, attention_dropout=0.0)

@@ -349,6 +349,8 @@ def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)
     config = replace(recipe.model.new_config, vocab_size=tokenizer.vocab_size)
+    if tokenizer.pad_id is not None:
+        config = replace(config, pad_id=tokenizer.pad_id)
     model = Model.from_config(config, tokenizer, heads, rng=rng)
     if recipe.model.position_init == "sinusoidal":
         _init_sinusoidal_positions(model)
