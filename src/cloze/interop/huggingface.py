@@ -48,6 +48,7 @@ class HuggingFaceLayout(Layout):
     architectures: Mapping[str, tuple[str, ...]]  # their classes -> our task heads
     weights: Mapping[str, Entry]  # by module, or by the full name of a weight
     block: str  # the prefix of block {n}'s weights
+    token_types: bool = True
     harmless: frozenset[str] = frozenset()
     harmless_pattern: str | None = None  # more of them, as a regular expression
     # the bias of the masked-LM head has two names: the first if the head is tied, else the second

@@ -74,6 +74,7 @@ class Layout(ABC):
     """The layout of the folders of one family."""
 
     strict: ClassVar[bool] = False  # unexpected weights are an error
+    token_types: bool = True  # whether the library's model accepts a type for the second text
     harmless: frozenset[str] = (
         frozenset()
     )  # stored names to ignore: buffers, copies of tied weights

@@ -75,6 +75,7 @@ ROBERTA = HuggingFaceLayout(
         "task_heads.choice.dense": "classifier",
         "task_heads.span.dense": "qa_outputs",
     },
+    token_types=False,
     block="roberta.encoder.layer.{n}.",
     harmless=frozenset(
         {
