@@ -11,7 +11,7 @@ from hypothesis import settings as setting
 from hypothesis import strategies as st
 
 import cloze
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
@@ -34,7 +34,7 @@ FOLDERS = {
         to
     ),
     "features": lambda to: replace(
-        tiny_model(), task=Task(name="tag", features=READ), reader=build_reader(READ, 2)
+        tiny_model(), task=Task(name="tag", features=READ), feature_head=build_feature_head(READ, 2)
     ).save(to),
     "pooling": lambda to: replace(tiny_model(), pooling=POOLING).save(to),
     "distilbert": lambda to: tiny_model("mlm", family="distilbert").save(to),

@@ -55,7 +55,7 @@ def load(
     from cloze.checkpoint.modules import load_module
     from cloze.device import resolve_device, resolve_dtype
 
-    module, reader, report = load_module(
+    module, feature_head, report = load_module(
         contents, resolve_device(device), resolve_dtype(dtype), allow_missing=allow_missing
     )
     if report and not quiet:
@@ -66,7 +66,7 @@ def load(
         tokenizer=contents.tokenizer,  # type: ignore[arg-type]
         pooling=contents.pooling,
         task=contents.task,
-        reader=reader,
+        feature_head=feature_head,
         report=report,
     )
 

@@ -12,7 +12,7 @@ from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloze.checkpoint.contents import MODULES_FILE
-from cloze.checkpoint.task import READER_FILE, TASK_FILE, Task, infer_task, write_task
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, TASK_FILE, Task, infer_task, write_task
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
@@ -35,7 +35,7 @@ else:
     M, C = TypeVar("M"), TypeVar("C")
 
 # Files that not every model has. Without modules.json other pooling files have no effect.
-OPTIONAL_FILES = (TASK_FILE, READER_FILE, MODULES_FILE)
+OPTIONAL_FILES = (TASK_FILE, FEATURE_HEAD_FILE, MODULES_FILE)
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
 
 
@@ -53,7 +53,7 @@ class Model(Generic[M, C]):
     tokenizer: Tokenizer = None  # type: ignore[assignment]  # None for word vectors
     pooling: "Pooling | None" = None
     task: Task | None = None  # that it was fine-tuned for
-    reader: "nn.Module | None" = None  # a network on frozen features, instead of a task head
+    feature_head: "nn.Module | None" = None  # a network on frozen features, instead of a task head
     report: LoadReport = field(default_factory=LoadReport)
 
     @classmethod
@@ -123,7 +123,9 @@ class Model(Generic[M, C]):
         """The number of weights, or of the n-grams of an n-gram model."""
         if (counted := getattr(self.module, "num_parameters", None)) is not None:
             return int(counted)
-        modules: list[Any] = [self.module, self.reader][: 1 if self.reader is None else 2]
+        modules: list[Any] = [self.module]
+        if self.feature_head is not None:
+            modules.append(self.feature_head)
         return sum(weight.numel() for module in modules for weight in module.parameters())
 
     @property
@@ -176,7 +178,7 @@ class Model(Generic[M, C]):
                 layout,
                 work,
                 task_heads=self.task_heads,
-                reader=self.reader,
+                feature_head=self.feature_head,
             )
             dtype = str(self.dtype).removeprefix("torch.")
         special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ROLES}

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cloze.checkpoint.contents import FolderContents
-from cloze.checkpoint.task import READER_FILE, FeatureSettings
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, FeatureSettings
 from cloze.checkpoint.weights import (
     WEIGHTS_FILE,
     LoadReport,
@@ -25,7 +25,7 @@ from cloze.errors import FolderError
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.base import ModelConfig
-from cloze.nn.heads import READERS
+from cloze.nn.heads import FEATURE_HEADS
 from cloze.nn.utils import skip_allocation
 
 RANDOM_SEED = 0  # for weights that a folder lacks
@@ -38,7 +38,7 @@ def load_module(
     *,
     allow_missing: bool = False,
 ) -> tuple[Any, nn.Module | None, LoadReport]:
-    """The module with its weights, the reader if there is one, and the names that did not match."""
+    """The module with its weights, the feature head if there is one, and what did not match."""
     module = build_on_meta(contents.config, contents.task_heads, **contents.parts)
     rules, names, report = _match_weights(contents, module)
     if report.missing and not allow_missing:
@@ -52,15 +52,15 @@ def load_module(
         module = build(contents.config, contents.task_heads, rng=rng, **contents.parts)
     weights = _read_weights(rules, names, contents.stored)
     module.load_state_dict(weights, strict=False, assign=True)
-    reader = _load_reader(contents)
-    if reader is not None:
-        reader = reader.to(device)
+    feature_head = _load_feature_head(contents)
+    if feature_head is not None:
+        feature_head = feature_head.to(device)
     module = module.to(device=device, dtype=dtype).eval()
     if device.type == "cuda":
         from cloze.nn.fuse import fuse
 
         module = fuse(module)
-    return module, reader, report
+    return module, feature_head, report
 
 
 def write_module(
@@ -70,26 +70,26 @@ def write_module(
     folder: Path,
     *,
     task_heads: tuple[str, ...] = (),
-    reader: nn.Module | None = None,
+    feature_head: nn.Module | None = None,
 ) -> None:
-    """Write the weights under their stored names, and those of the reader to a separate file."""
+    """Write the weights under their stored names; those of the feature head to its own file."""
     weights = module.state_dict()
     tensors = _make_stored_tensors(layout.map_weights(config, weights), weights)
     for copy, name in layout.find_copies(tensors).items():
         tensors[copy] = tensors[name].clone()
     tensors = {layout.finish_name(name, task_heads): one for name, one in tensors.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    if reader is not None:
-        tensors = {name: one.cpu().contiguous() for name, one in reader.state_dict().items()}
-        save_file(tensors, folder / READER_FILE, metadata={"format": "pt"})
+    if feature_head is not None:
+        tensors = {name: one.cpu().contiguous() for name, one in feature_head.state_dict().items()}
+        save_file(tensors, folder / FEATURE_HEAD_FILE, metadata={"format": "pt"})
 
 
-def build_reader(features: FeatureSettings, outputs: int) -> nn.Module:
-    """A reader whose weights are yet to be trained or loaded."""
+def build_feature_head(features: FeatureSettings, outputs: int) -> nn.Module:
+    """A feature head whose weights are yet to be trained or loaded."""
     sizes = {}
     if features.kind == "bilstm":
         sizes = {"hidden_size": features.hidden_size, "num_layers": features.num_layers}
-    return READERS[features.kind](features.input_size, outputs, **sizes)
+    return FEATURE_HEADS[features.kind](features.input_size, outputs, **sizes)
 
 
 def _match_weights(
@@ -162,26 +162,26 @@ def _make_stored_tensors(
     return tensors
 
 
-def _load_reader(contents: FolderContents) -> nn.Module | None:
-    """The reader of a folder, if its task has one, after checking names and shapes."""
+def _load_feature_head(contents: FolderContents) -> nn.Module | None:
+    """The feature head of a folder, if its task has one, after checking names and shapes."""
     task, folder = contents.task, contents.folder
     if task is None or task.features is None:
         return None
-    if not (folder / READER_FILE).is_file():
-        raise FolderError(f"{folder} has no {READER_FILE}", fix="download the folder again")
+    if not (folder / FEATURE_HEAD_FILE).is_file():
+        raise FolderError(f"{folder} has no {FEATURE_HEAD_FILE}", fix="download the folder again")
     with skip_allocation():
-        reader = build_reader(task.features, len(contents.config.labels))
-    stored, weights = read_header(folder / READER_FILE), reader.state_dict()
+        feature_head = build_feature_head(task.features, len(contents.config.labels))
+    stored, weights = read_header(folder / FEATURE_HEAD_FILE), feature_head.state_dict()
     if stored.keys() != weights.keys():
         raise FolderError(
-            f"{READER_FILE} has the weights {', '.join(sorted(stored)) or 'of no layer'}, "
-            f"but a {task.features.kind} reader has {', '.join(sorted(weights))}",
+            f"{FEATURE_HEAD_FILE} has the weights {', '.join(sorted(stored)) or 'of no layer'}, "
+            f"but a {task.features.kind} feature head has {', '.join(sorted(weights))}",
             fix="fine-tune again",
         )
     for name, weight in weights.items():
         check_tensor(name, stored[name], weight.shape)
-    reader.load_state_dict(read_weights(stored), assign=True)
-    return reader.eval()
+    feature_head.load_state_dict(read_weights(stored), assign=True)
+    return feature_head.eval()
 
 
 def _shorten(names: "tuple[str, ...] | list[str]", limit: int = 4) -> str:

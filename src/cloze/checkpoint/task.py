@@ -14,8 +14,8 @@ from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"
 NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
-READER_FILE = "reader.safetensors"
-READER_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.READERS`
+FEATURE_HEAD_FILE = "reader.safetensors"  # the name since version 1
+FEATURE_HEAD_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.FEATURE_HEADS`
 FORMAT_VERSION = 2
 # keys in version 1 -> present keys
 VERSION_1_KEYS = {"policy": "truncation", "stride": "overlap", "none": "allow_no_answer"}
@@ -25,17 +25,17 @@ TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose"
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSettings:
-    """The features of a frozen encoder, and the reader trained on them (`reader.safetensors`)."""
+    """The features of a frozen encoder, and the head trained on them (`reader.safetensors`)."""
 
     input_size: int  # of the feature vectors
     layers: str = "last"
     pooling: str = "cls"  # of texts; taggers read the first token of each word
-    kind: str = "linear"  # of the reader: linear or bilstm
+    kind: str = "linear"  # of the head: linear or bilstm
     hidden_size: int = 0  # of a bilstm, per direction
     num_layers: int = 0  # of a bilstm
 
     def __post_init__(self) -> None:
-        one_of("features.kind", self.kind, READER_KINDS)
+        one_of("features.kind", self.kind, FEATURE_HEAD_KINDS)
         minimum = 1 if self.kind == "bilstm" else 0
         for name, low, high in (
             ("input_size", 1, 1 << 20),

@@ -1,4 +1,4 @@
-"""Task heads on the vectors of an encoder's last layer, and readers on frozen features.
+"""Task heads on the vectors of an encoder's last layer, and heads on frozen features.
 
 b sequences, n vectors of all sequences concatenated, t any leading axes, d width,
 v vocabulary, c labels.
@@ -134,7 +134,7 @@ class ClassificationHead(nn.Module):
 TaskHead = LMHead | LinearHead | ClassificationHead
 
 
-class LinearReader(nn.Module):
+class LinearFeatureHead(nn.Module):
     """A linear layer on frozen features: logistic or ridge regression."""
 
     def __init__(self, input_size: int, outputs: int) -> None:
@@ -146,7 +146,7 @@ class LinearReader(nn.Module):
         return self.dense(vectors)
 
 
-class BiLSTMReader(nn.Module):
+class BiLSTMFeatureHead(nn.Module):
     """A bidirectional LSTM over the frozen features of a sequence, then a linear layer.
 
     The model on top of frozen BERT features in Devlin et al. 2018, §5.3.
@@ -176,4 +176,7 @@ class BiLSTMReader(nn.Module):
         return self.dense(self.dropout(torch.cat(unpack_sequence(packed))))
 
 
-READERS: dict[str, Callable[..., nn.Module]] = {"linear": LinearReader, "bilstm": BiLSTMReader}
+FEATURE_HEADS: dict[str, Callable[..., nn.Module]] = {
+    "linear": LinearFeatureHead,
+    "bilstm": BiLSTMFeatureHead,
+}

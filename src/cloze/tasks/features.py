@@ -158,11 +158,11 @@ def extract_features(
 
 
 @torch.inference_mode()
-def apply_reader(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
+def apply_feature_head(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
     """Apply the classifier of a feature-based model to the features of each item (p c)."""
-    assert model.reader is not None
+    assert model.feature_head is not None
     if not vectors:
         return []
     sizes = [len(one) for one in vectors]
-    device = next(model.reader.parameters()).device
-    return list(model.reader(torch.cat(list(vectors)).to(device), sizes).cpu().split(sizes))
+    device = next(model.feature_head.parameters()).device
+    return list(model.feature_head(torch.cat(list(vectors)).to(device), sizes).cpu().split(sizes))

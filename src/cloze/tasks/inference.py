@@ -173,12 +173,12 @@ def iterate_logits(
     """Yield the indices and logits (p c) of the items of each batch, as float32 on the CPU.
 
     Sequences of similar length are packed together, without padding, up to `batch_tokens`. For a
-    feature-based model, `model.reader` computes the logits.
+    feature-based model, `model.feature_head` computes the logits.
     """
     most = batch_tokens or (BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS)
     in_range("batch_tokens", most, 1, 1 << 30)
-    if model.reader is not None:
-        yield list(range(len(items))), _apply_reader(model, items, head, most, progress)
+    if model.feature_head is not None:
+        yield list(range(len(items))), _apply_feature_head(model, items, head, most, progress)
         return
     done = 0
     for batch in batch_by_tokens([len(item.ids) for item in items], most):
@@ -189,20 +189,20 @@ def iterate_logits(
         yield batch, logits
 
 
-def _apply_reader(
+def _apply_feature_head(
     model: Model,
     items: Sequence[EncodedExample],
     head: str,
     batch_tokens: int,
     progress: ProgressCallback | None,
 ) -> list[Tensor]:
-    from cloze.tasks.features import apply_reader, extract_features
+    from cloze.tasks.features import apply_feature_head, extract_features
 
-    assert model.reader is not None
+    assert model.feature_head is not None
     assert model.task is not None
     assert model.task.features is not None
-    filled = [n for n, item in enumerate(items) if item.positions]  # a reader needs a position
-    with eval_mode(model.module), eval_mode(model.reader):
+    filled = [n for n, item in enumerate(items) if item.positions]  # a head needs a position
+    with eval_mode(model.module), eval_mode(model.feature_head):
         features = extract_features(
             model,
             [items[n] for n in filled],
@@ -211,7 +211,7 @@ def _apply_reader(
             batch_tokens=batch_tokens,
             progress=progress,
         )
-        found = dict(zip(filled, apply_reader(model, features), strict=True))
+        found = dict(zip(filled, apply_feature_head(model, features), strict=True))
     return [found.get(n, torch.empty(0, len(model.labels))) for n in range(len(items))]
 
 
@@ -241,9 +241,10 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     """Return the given task, or that of the model; an error if the model lacks the head."""
     check_capability(model, function)
     head = TASK_HEADS[function]
-    reads = model.reader is not None and model.task is not None and model.task.name == function
+    is_trained = model.task is not None and model.task.name == function
+    has_feature_head = model.feature_head is not None and is_trained
     predicts_next = function == "classify" and predicts_next_sentence(model)
-    if head not in model.task_heads and not reads and not predicts_next:
+    if head not in model.task_heads and not has_feature_head and not predicts_next:
         able = model.task or infer_task(model.head)
         raise InputError(
             f"this model cannot {function}: {describe_heads(model, head)}",
@@ -267,4 +268,5 @@ def describe_heads(model: Model, wanted: str) -> str:
 
 def predicts_next_sentence(model: Model) -> bool:
     """Whether the only classification head is that of next-sentence prediction."""
-    return "nsp" in model.task_heads and "sequence" not in model.task_heads and model.reader is None
+    has_classifier = "sequence" in model.task_heads or model.feature_head is not None
+    return "nsp" in model.task_heads and not has_classifier

@@ -180,7 +180,7 @@ def predict(
     """Tag each example; results are in the order of the examples. `aggregation` as in `tag`."""
     one_of("aggregation", aggregation, AGGREGATIONS)
     task = resolve_task("tag", model, task)
-    if model.reader is not None and aggregation != "first":
+    if model.feature_head is not None and aggregation != "first":
         raise InputError(
             "this model is feature-based and predicts from the first token of a word only",
             fix="use aggregation first",

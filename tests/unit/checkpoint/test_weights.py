@@ -13,7 +13,7 @@ import torch
 
 import cloze
 from cloze.checkpoint import state as states
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.checkpoint.word2vec import load_vectors
 from cloze.errors import ClozeError, FolderError
@@ -94,10 +94,10 @@ def test_under_the_names_of_settings(hostile, tmp_path, name):
     refused(folder, hostile, name)
 
 
-def test_as_a_reader(hostile, tmp_path):
+def test_as_a_feature_head(hostile, tmp_path):
     features = FeatureSettings(input_size=16)
     body = tiny_model("mlm", task=Task(name="classify", features=features))
-    folder = replace(body, reader=build_reader(features, 2)).save(tmp_path / "m")
+    folder = replace(body, feature_head=build_feature_head(features, 2)).save(tmp_path / "m")
     assert cloze.load(folder).reader is not None
     refused(folder, hostile, "reader.safetensors")
 

@@ -32,7 +32,7 @@ def test_texts_by_features(base, tmp_path, layers):
     assert ended.score > 0.9
     model = cloze.load(tmp_path / "m")
     assert not changed(base, tmp_path / "m")
-    assert model.reader is not None
+    assert model.feature_head is not None
     assert [one.label for one in cloze.classify(model, ["b a c", "b c d"])] == ["yes", "no"]
 
 
@@ -43,7 +43,7 @@ def test_nothing_of_the_model_before_is_left(base, tmp_path):
     known = [one for one in questions(40) if one.answers]
     tune(base, out, "run.steps=1", task="answer", train=known, dev=known, force=True)
     model = cloze.load(out)
-    assert (model.task.name, model.reader) == ("answer", None)
+    assert (model.task.name, model.feature_head) == ("answer", None)
     assert not (out / "reader.safetensors").exists()
 
 
@@ -83,7 +83,7 @@ def learned(base, out, *settings, train):
     model, said = cloze.load(out), [one.text for one in train]
     vectors = torch.from_numpy(cloze.embed(base, said, pooling="cls"))
     scores = [[one.scores[name] for name in model.labels] for one in cloze.classify(model, said)]
-    return vectors, torch.tensor(scores), model.reader.dense.weight
+    return vectors, torch.tensor(scores), model.feature_head.dense.weight
 
 
 def test_a_regression_takes_weights_and_smoothing(base, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cloze
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import FolderError, InputError
 from cloze.interop.sentence_transformers import Pooling
@@ -129,7 +129,7 @@ def reader(folder):
     """A folder with a reader beside its body."""
     spec = FeatureSettings(input_size=16)
     task = Task(name="classify", truncation="head", features=spec)
-    replace(tiny_model(task=task), reader=build_reader(spec, 2)).save(folder)
+    replace(tiny_model(task=task), feature_head=build_feature_head(spec, 2)).save(folder)
     return folder
 
 

@@ -5,7 +5,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, label_index
@@ -68,25 +68,25 @@ def test_in_the_midst_of_training_nothing_is_dropped_and_training_goes_on():
     assert model.module.training
 
 
-def test_a_reader_in_place_of_a_head():
+def test_a_feature_head_instead_of_a_task_head():
     spec = FeatureSettings(input_size=32, layers="1,2", pooling="mean")
     task = Task(name="classify", features=spec)
     model = tiny_model(task=task)
-    reader = build_reader(spec, 2).train()
+    head = build_feature_head(spec, 2).train()
     model = type(model)(
         module=model.module,
         tokenizer=model.tokenizer,
         config=model.config,
         task=task,
-        reader=reader,
+        feature_head=head,
     )
     items = items_of(model, ["the cat sat", "a"])
     found = compute_logits(model, items, head="sequence")
     for item, scores in zip(items, found, strict=True):
         layers = list(model.module.hidden_states(torch.tensor([item.ids])))
         vector = torch.cat([layers[1], layers[2]], -1).mean(1)
-        torch.testing.assert_close(scores, reader(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
-    assert reader.training
+        torch.testing.assert_close(scores, head(vector, [1]).detach(), atol=1e-5, rtol=1e-5)
+    assert head.training
     assert resolve_task("classify", model) == task
     with raises(InputError, "tag", "no token head", fix="classify"):
         resolve_task("tag", model)

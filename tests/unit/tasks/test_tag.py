@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples
@@ -212,7 +212,7 @@ def test_a_reader_of_words():
         tokenizer=body.tokenizer,
         config=body.config,
         task=task,
-        reader=build_reader(spec, len(LABELS)),
+        feature_head=build_feature_head(spec, len(LABELS)),
     )
     found = cloze.tag(model, ["the cat", "", "cats"])
     assert [len(one.tags) for one in found] == [2, 0, 1]

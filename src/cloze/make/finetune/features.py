@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import build_reader
+from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
@@ -34,11 +34,11 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.nn.heads import LinearReader
+from cloze.nn.heads import LinearFeatureHead
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
-from cloze.tasks.features import apply_reader, extract_features, select_layers
+from cloze.tasks.features import apply_feature_head, extract_features, select_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.forward_context import seed_rng
@@ -55,7 +55,7 @@ def finetune_features(
     train = _Vectors.compute(model, data.train, recipe, callbacks, "training vectors")
     dev = _Vectors.compute(model, data.dev, recipe, callbacks, "dev vectors") if data.dev else None
     truncated = count_truncated(train.groups, data, callbacks)
-    if isinstance(model.reader, LinearReader):
+    if isinstance(model.feature_head, LinearFeatureHead):
         result = _fit_linear(model, train, dev, data, out=out, recipe=recipe)
     else:
         result = _fit_tagger(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
@@ -73,9 +73,9 @@ def _fit_linear(
     recipe: FinetuneRecipe,
 ) -> RunResult:
     """A regression, solved in one step: nothing to resume and no best step to choose."""
-    assert isinstance(model.reader, LinearReader)
+    assert isinstance(model.feature_head, LinearFeatureHead)
     _solve_regression(
-        model.reader,
+        model.feature_head,
         torch.cat(train.vectors),
         torch.tensor([target for item in train.items for target in item.targets]),
         penalty=recipe.transfer.l2_penalty,
@@ -108,8 +108,8 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
     )
     body = adapt_model(base, data, recipe, ())
     with seed_rng(torch.device("cpu"), recipe.run.seed):
-        reader = build_reader(spec, len(data.labels)).to(body.device)
-    return replace(body, task=replace(data.task, features=spec), reader=reader.eval())
+        feature_head = build_feature_head(spec, len(data.labels)).to(body.device)
+    return replace(body, task=replace(data.task, features=spec), feature_head=feature_head.eval())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class _Vectors:
 
     def evaluate(self, model: Model) -> ScoredPredictions:
         assert model.task is not None
-        scores = apply_reader(model, self.vectors)
+        scores = apply_feature_head(model, self.vectors)
         predictions = TASK_FUNCTIONS[model.task.name].postprocess(
             model, self.examples, self.groups, scores
         )
@@ -157,7 +157,7 @@ class _Vectors:
 
 
 def _solve_regression(
-    reader: LinearReader,
+    feature_head: LinearFeatureHead,
     vectors: Tensor,
     targets: Tensor,
     *,
@@ -170,9 +170,9 @@ def _solve_regression(
     Its C is 1/penalty; the intercept is not penalised. The classification loss is that of
     `objectives.labelled.classes`, with class weights and label smoothing.
     """
-    home = reader.dense.weight.device
+    home = feature_head.dense.weight.device
     x = vectors.to(float64_device(home)).double()
-    dense = reader.dense.to(x.device).double().requires_grad_(True)
+    dense = feature_head.dense.to(x.device).double().requires_grad_(True)
     with torch.no_grad():
         dense.weight.zero_()
         dense.bias.zero_()
@@ -201,7 +201,7 @@ def _solve_regression(
         return total
 
     search.step(loss)
-    reader.float().to(home).requires_grad_(False)
+    feature_head.float().to(home).requires_grad_(False)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -240,12 +240,12 @@ def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[Vec
     """As `make_classification_objective`, for precomputed vectors."""
 
     def objective(
-        reader: nn.Module,
+        feature_head: nn.Module,
         batch: VectorBatch,
         rng: torch.Generator | None = None,  # noqa: ARG001
     ) -> Terms:
-        device = next(reader.parameters()).device
-        scores = reader(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
+        device = next(feature_head.parameters()).device
+        scores = feature_head(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
         targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
         loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
         return {"tag": loss, "tag.accuracy": count_correct(scores, targets)}
@@ -264,8 +264,8 @@ def _fit_tagger(
     callbacks: Callbacks,
 ) -> RunResult:
     """Train a BiLSTM tagger on the vectors of words."""
-    reader = model.reader
-    assert reader is not None
+    feature_head = model.feature_head
+    assert feature_head is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
     order = EpochOrder(len(pairs), recipe.run)
 
@@ -279,7 +279,7 @@ def _fit_tagger(
 
     def evaluate() -> dict[str, float]:
         assert dev is not None
-        with eval_mode(reader):
+        with eval_mode(feature_head):
             scored = dev.evaluate(model)
         return {**scored.scores, "score": data.score(scored)}
 
@@ -287,7 +287,7 @@ def _fit_tagger(
         class_weights(data, recipe, model.device), recipe.loss.label_smoothing
     )
     return fit_best(
-        new_state(Learner(reader, objective), recipe),
+        new_state(Learner(feature_head, objective), recipe),
         recipe,
         out=out,
         batch_of=batch,

@@ -85,7 +85,7 @@ def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     dropout = recipe.transfer.dropout
     changes = {} if dropout is None else {"dropout": dropout, "attention_dropout": dropout}
     model = adapt_model(base, data, recipe, (data.task.head,), **changes)
-    return replace(model, task=data.task, reader=None)
+    return replace(model, task=data.task, feature_head=None)
 
 
 def task_objective(
