@@ -98,7 +98,7 @@ def test_as_a_feature_head(hostile, tmp_path):
     features = FeatureSettings(input_size=16)
     body = tiny_model("mlm", task=Task(name="classify", features=features))
     folder = replace(body, feature_head=build_feature_head(features, 2)).save(tmp_path / "m")
-    assert cloze.load(folder).reader is not None
+    assert cloze.load(folder).feature_head is not None
     refused(folder, hostile, "reader.safetensors")
 
 

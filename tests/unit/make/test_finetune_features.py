@@ -132,7 +132,7 @@ def test_words_by_features_with_another_loss(base, tmp_path, setting):
         for name, more in (("a", []), ("b", [setting]))
     )
     assert plain.steps == other.steps
-    ours, theirs = (cloze.load(tmp_path / name).reader.state_dict() for name in "ab")
+    ours, theirs = (cloze.load(tmp_path / name).feature_head.state_dict() for name in "ab")
     assert not all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
