@@ -68,6 +68,25 @@ def test_help_imports_nothing_heavy() -> None:
     assert found.split() == []
 
 
+@pytest.mark.parametrize("name", VERBS)
+def test_every_option_has_a_sentence_with_its_default(name: str) -> None:
+    shown = [one for one in load_command(name, to_run=True).params if not one.hidden]
+    for parameter in shown:
+        text = parameter.help or ""
+        assert text.endswith((".", "…")), f"{name} {parameter.opts}: {text!r}"
+        default = parameter.default
+        if default not in (None, False, (), []):
+            assert "(default" in text, f"{name} {parameter.opts}: {text!r}"
+
+
+def test_help_shows_no_types_and_one_form_of_defaults(run) -> None:
+    shown = run("compare", "--help").stdout
+    for text in ("<bool>", "<str>", "list[str]", "[default", "x>="):
+        assert text not in shown
+    assert "cloze compare [OPTIONS] MODEL... DATA" in shown
+    assert "(default 1000)" in " ".join(shown.replace("│", " ").split())
+
+
 @pytest.mark.parametrize("kind", ["words", "ngram", "lstm", "transformer"])
 def test_what_needs_no_net_starts_without_torch(kind: str, tmp_path: Path) -> None:
     if kind == "words":
@@ -409,3 +428,18 @@ def test_json_never_says_nan(capsys: pytest.CaptureFixture[str]) -> None:
         "scores": {"perplexity": None},
         "row": [0.5, None],
     }
+
+
+def test_a_progress_bar_does_not_take_the_output_of_a_file(tmp_path: Path) -> None:
+    """`cloze … > file` on a terminal: the bar is on standard error, the results in the file."""
+    folder = tiny_model("mlm").save(tmp_path / "model")
+    ours, theirs = pty.openpty()
+    with (tmp_path / "out.txt").open("w") as out:
+        command = [sys.executable, "-m", "cloze", "fill", str(folder), "the [MASK]", "--json"]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=theirs, check=False
+        )
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "out.txt").read_text())["text"] == "the [MASK]"

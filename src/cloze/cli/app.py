@@ -19,16 +19,16 @@ INFERENCE, EVALUATION, TRAINING, TOOLS = "Inference", "Evaluation", "Training", 
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "fill": (INFERENCE, 'cloze fill runs/bert "The capital of France is [MASK]."'),
-    "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
-    "suggest": (INFERENCE, 'cloze suggest runs/ngram "thou shalt"'),
-    "generate": (INFERENCE, 'cloze generate runs/lstm "the stock market" --top-p 0.9 --samples 3'),
-    "score": (INFERENCE, 'cloze score cloze-en "The keys are here." "The keys is here."'),
     "embed": (INFERENCE, "cloze embed runs/bert --file reviews.jsonl --out reviews.npy"),
     "classify": (INFERENCE, 'cloze classify runs/sst2 "A fine film." --top 2'),
     "tag": (INFERENCE, 'cloze tag runs/ner "Ada Lovelace lived in London."'),
     "answer": (INFERENCE, 'cloze answer runs/squad "Who slept?" "The dog slept, the cat did not."'),
     "choose": (INFERENCE, 'cloze choose runs/swag "She opened the door" "and left." "and flew."'),
+    "suggest": (INFERENCE, 'cloze suggest runs/ngram "thou shalt"'),
+    "generate": (INFERENCE, 'cloze generate runs/lstm "the stock market" --top-p 0.9 --samples 3'),
+    "score": (INFERENCE, 'cloze score cloze-en "The keys are here." "The keys is here."'),
     "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
+    "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),
     "glue": (EVALUATION, "cloze glue runs/bert --data glue/ --out runs/glue"),
@@ -90,7 +90,7 @@ class CommandTable(Mapping[str, TyperCommand]):
 
 
 class LazyCommands(TyperGroup):
-    """A group that imports a command when it is asked for."""
+    """A group that imports a command when it is used."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 (whatever typer passes)
         super().__init__(**attributes)

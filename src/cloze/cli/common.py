@@ -145,12 +145,12 @@ TextColumn = Annotated[str | None, _column_option("text")]
 PairColumn = Annotated[str | None, _column_option("second text of a pair")]
 LabelColumn = Annotated[str | None, _column_option("label")]
 TagColumn = Annotated[str | None, _column_option("tags")]
-Scheme = Annotated[
+TagScheme = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         rich_help_panel=INPUT,
-        help="Tag scheme: IOB1, IOB2, BMES, … (default: auto-detected).",
+        help="Scheme of the tags: IOB1, IOB2, BMES, … (default: auto-detected).",
     ),
 ]
 SkipBad = Annotated[
@@ -440,7 +440,12 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], N
         TextColumn("{task.completed:,.0f}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # output to a file or pipe is not redirected
+    ) as bars:
         stages: dict[str, Any] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:

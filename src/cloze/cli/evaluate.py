@@ -15,9 +15,9 @@ from cloze.cli.common import (
     Overlap,
     PairColumn,
     Quiet,
-    Scheme,
     SkipBad,
     TagColumn,
+    TagScheme,
     TextColumn,
     Truncation,
     check_page_path,
@@ -64,7 +64,7 @@ def evaluate(
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     tag_column: TagColumn = None,
-    scheme: Scheme = None,
+    tag_scheme: TagScheme = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -127,7 +127,7 @@ def evaluate(
             pair_column=pair_column,
             label_column=label_column,
             tag_column=tag_column,
-            scheme=scheme,
+            tag_scheme=tag_scheme,
             truncation=truncation,
             overlap=overlap,
             max_length=max_length,

@@ -1,9 +1,10 @@
-"""How results are printed: JSON lines, tables on a terminal, tab-separated lines elsewhere.
+"""Print results: JSON lines, tables on a terminal, tab-separated lines in a pipe or file.
 
-Results define their JSON themselves (`to_dict`); everything else that is shown is decided here.
+Results define their JSON (`to_dict`); this file defines all other output.
 """
 
 import json
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,23 +29,26 @@ SHOWN_NUMBERS = 6  # of a vector
 SHOWN_LABELS = 12  # of a confusion matrix, or of a model
 
 
+# a number, or an empty cell
+_NUMBER = re.compile(r"([<+−-]?[\d,]*\.?\d+(e[+-]?\d+)?(\s?%)?)?")
+
 Row: TypeAlias = Sequence[object]
 Results: TypeAlias = Iterable[Any]  # results of one function, and failures
 
 
 def print_json(value: object) -> None:
-    """One line of JSON; NaN and infinity are null."""
+    """Print one line of JSON; NaN and infinity are null."""
     print(json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def print_json_lines(results: Results) -> None:
-    """One line for each result."""
+    """Print each result as one line of JSON."""
     for result in results:
         print_json(result.to_dict())
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") -> None:
-    """A table on a terminal; elsewhere tab-separated lines, for other programs."""
+    """Print a table on a terminal, or tab-separated lines in a pipe or file."""
     if not sys.stdout.isatty():
         for row in chain([columns], rows):
             print(*(escape_control_characters(str(cell)) for cell in row), sep="\t")
@@ -53,23 +57,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") ->
     from rich.table import Table
     from rich.text import Text
 
+    listed = [[escape_control_characters(format_cell(cell)) for cell in row] for row in rows]
     table = Table(
         title=Text(escape_control_characters(title)) if title else None, title_justify="left"
     )
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:  # as Text, in which brackets are not markup
-        table.add_row(*(Text(escape_control_characters(format_cell(cell))) for cell in row))
+    for number, column in enumerate(columns):
+        is_numeric = bool(listed) and all(_NUMBER.fullmatch(row[number]) for row in listed if row)
+        table.add_column(column, overflow="fold", justify="right" if is_numeric else "left")
+    for row in listed:
+        table.add_row(*map(Text, row))  # in a Text, brackets are not markup
     Console().print(table)
 
 
 def format_cell(cell: object) -> str:
-    """A cell of a table; a count with commas."""
+    """Format a cell of a table; integers have thousands separators."""
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
 def format_probability(value: float) -> str:
-    """Four decimals; two significant digits for a small one."""
+    """Format a probability with four decimals, or two significant digits if it is small."""
     return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004
 
 
@@ -100,7 +106,7 @@ def _join_pair(text: object, second: object) -> str:
 
 
 def print_fill(results: Results) -> None:
-    """On a terminal a table per mask; elsewhere one, which names the text if there are several."""
+    """Print a table per mask on a terminal, or one table with the texts in a pipe or file."""
     found = (one for one in results if not _is_failure(one))
     columns = ("word", "probability", "text")
     if sys.stdout.isatty():
@@ -127,7 +133,7 @@ def _mask_rows(mask: Any) -> Iterator[Row]:  # noqa: ANN401 - a MaskResult
 
 
 def print_classify(results: Results, *, number: bool) -> None:
-    """A row per label, or per number of a regression model."""
+    """Print a row per label, or per predicted number of a regression model."""
     columns = ("text", "number") if number else ("text", "label", "probability")
     print_table(columns, _classify_rows(results, number))
 
@@ -146,7 +152,7 @@ def _classify_rows(results: Results, number: bool) -> Iterator[Row]:
 
 
 def print_tag(results: Results, labels: Sequence[str]) -> None:
-    """On a terminal each text with its spans in color; elsewhere a row per span."""
+    """Print texts with colored spans on a terminal, or a row per span in a pipe or file."""
     if sys.stdout.isatty():
         _print_colored_spans(results, labels)
     else:
@@ -186,7 +192,7 @@ def _print_colored_spans(results: Results, labels: Sequence[str]) -> None:
 
 
 def print_answer(results: Results) -> None:
-    """A row per candidate."""
+    """Print a row per candidate."""
     columns = ("question", "answer", "probability", "start", "end")
     print_table(columns, _answer_rows(results))
 
@@ -202,7 +208,7 @@ def _answer_rows(results: Results) -> Iterator[Row]:
 
 
 def print_choose(results: Results, *, ranked: bool) -> None:
-    """The best option of each text; or all options of a text, best first."""
+    """Print the best option of each text; if `ranked`, all options of a text, best first."""
     if not ranked:
         print_table(("text", "", "option", "probability"), _choice_rows(results))
         return
@@ -225,7 +231,7 @@ def _choice_rows(results: Results) -> Iterator[Row]:
 
 
 def print_suggest(found: "Iterable[Suggestions | Failure]") -> None:
-    """One table, which names the text if there are several."""
+    """Print one table; it has a column for the text if there are several."""
     results: list[Any] = [one for one in found if not _is_failure(one)]
     has_path = any(one.backoff_path for each in results for one in each.suggestions)
     bars = sys.stdout.isatty()  # other programs draw their own
@@ -249,7 +255,7 @@ def _suggest_rows(result: "Suggestions", bars: bool, has_path: bool) -> Iterator
 
 
 def format_bar(fraction: float) -> str:
-    """A bar in eighths of a character, so that small differences show."""
+    """A bar in eighths of a character, so that small differences are visible."""
     eighths = round(fraction * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -263,14 +269,14 @@ def _format_backoff(one: "Suggestion") -> str:
 
 
 def print_generate(results: Results) -> None:
-    """A line per continuation."""
+    """Print a line per continuation."""
     for one in results:
         if not _is_failure(one):
             print(*(found.full_text for found in one), sep="\n")
 
 
 def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:
-    """A line per sentence; or a table of several translations each."""
+    """Print a line per sentence, or a table with several translations of each."""
     if not table:
         for one in results:
             print(join_lines(one.text))
@@ -291,12 +297,12 @@ def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:
 
 
 def join_lines(text: str) -> str:
-    """On one line, so that line n is the translation of line n."""
+    """Join lines, so that line n of the output is the translation of line n."""
     return " ".join(text.splitlines())
 
 
 def print_similar(results: Sequence[Any]) -> None:
-    """One table, which names the query if there are several."""
+    """Print one table; it has a column for the query if there are several."""
     rows = [
         (one.query, near.word, f"{near.score:.4f}")
         for one in results
@@ -315,7 +321,7 @@ def print_odd_one_out(result: "OddOneOut") -> None:
 
 
 def print_tokenize(results: "Iterator[tuple[str, TokenAlignment]]") -> None:
-    """On a terminal a table per text; elsewhere one, with the number of the text if several."""
+    """Print a table per text on a terminal, or one table with text numbers in a pipe or file."""
     columns = ("token", "id", "characters", "word", "type")
     if sys.stdout.isatty():
         for text, alignment in results:
@@ -343,10 +349,10 @@ def _token_rows(alignment: "TokenAlignment") -> Iterator[Row]:
 
 
 class VectorLines:
-    """Prints vectors for other programs: numbers and tabs, in full precision."""
+    """Prints vectors as tab-separated numbers in full precision."""
 
     def __init__(self, *, by_token: bool) -> None:
-        self._by_token = by_token  # then a text that failed has no lines
+        self._by_token = by_token  # if so, a text that failed has no lines
         self._width = 1
         self._texts = 0
 
@@ -365,13 +371,13 @@ class VectorLines:
 
 
 def print_json_records(records: "Sequence[EmbeddingRecord]") -> None:
-    """A line of JSON for each text."""
+    """Print a line of JSON for each text."""
     print_json_lines(records)
 
 
 def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
-    """The first numbers of each vector, for a terminal."""
-    columns = ("width", "norm", "numbers")
+    """Print the first numbers of each vector on a terminal."""
+    columns = ("size", "norm", "numbers")
     found = [(one.text, one.vectors, one.encoding) for one in records if one.vectors is not None]
     texts = [(text, *_vector_cells(vector)) for text, vector, encoding in found if encoding is None]
     if texts:
@@ -391,7 +397,7 @@ def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:
 
 
 def print_info(found: "Info") -> None:
-    """What a model folder holds, its parameters, and what it can do."""
+    """Print the configuration of a model, its parameters and the functions that work with it."""
     from cloze.plot.format import format_percent
 
     vocabulary, pooling = found.vocabulary, found.pooling
@@ -413,7 +419,7 @@ def print_info(found: "Info") -> None:
     parts = [
         (part, count, format_percent(count / total)) for part, count in found.parameters.items()
     ]
-    print_table(("part", "parameters", "fraction"), [*parts, ("all", total, "")])
+    print_table(("part", "parameters", "fraction"), [*parts, ("total", total, "")])
     print_table(("function", "returns"), found.capabilities.items())
 
 

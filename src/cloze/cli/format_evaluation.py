@@ -1,4 +1,4 @@
-"""How evaluations and comparisons are printed on a terminal or as tab-separated lines."""
+"""Print evaluations and comparisons as tables or tab-separated lines."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ CELL_FRAME = 3  # columns around a cell: a line, and a space on both sides
 
 
 def print_evaluation(result: "Evaluation | CorpusEvaluation") -> None:
-    """The scores; for labelled examples the confusion matrix and the worst errors, too."""
+    """Print the scores; for labelled examples also the confusion matrix and the worst errors."""
     from cloze.tasks.evaluation import CorpusEvaluation, shorten
 
     model = result.model or ""
@@ -65,7 +65,7 @@ def _score_rows(result: "Evaluation") -> Iterator[tuple[str, object]]:
 
 
 def print_comparison(result: "Comparison | LanguageComparison") -> None:
-    """One table; on a terminal that is too narrow for it, one per model."""
+    """Print one table, or one per model if the terminal is too narrow."""
     from cloze.metrics.names import metric_label
 
     columns = [metric_label(column) for column in result.columns]
@@ -74,7 +74,7 @@ def print_comparison(result: "Comparison | LanguageComparison") -> None:
 
 
 def print_wide_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """One table; on a terminal that is too narrow for it, one per row."""
+    """Print one table, or one per row if the terminal is too narrow."""
     if not sys.stdout.isatty() or _fits_terminal(columns, rows):
         print_table(columns, rows)
         return

@@ -1,4 +1,4 @@
-"""How the result of a training run is printed: scores, time, and how to resume it."""
+"""Print the result of a training run: scores, time, and how to resume it."""
 
 from typing import TYPE_CHECKING, Any
 

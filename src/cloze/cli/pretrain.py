@@ -59,7 +59,7 @@ def pretrain(
     quiet: Quiet = False,
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Pre-train a BERT, or a model of another family, on your own text, in the time you have."""
+    """Pre-train a BERT, or a model of another family, on your own text."""
     texts = inputs or []
     shown: dict[str, Any] = {"command": "pretrain", "as_json": as_json, "quiet": quiet}
     if resume:

@@ -244,7 +244,7 @@ class _Layout:
     def of(cls, chart: LineChart) -> "_Layout":
         width = chart.width
         lines = _make_lines(chart)
-        # A single line needs no legend: the heading says what it is.
+        # A single line needs no legend: the heading names it.
         named = [(line.name, line.style) for line in lines] if len(lines) > 1 else []
         rows = draw_legend(named, width, _HEADING - 4)
         top = _HEADING + ROW * len(rows) + (_MARKER if chart.marker else 0)

@@ -23,7 +23,7 @@ MARGIN = 4  # pixels around every figure, so that round line ends and wide lette
 _VOID = frozenset({"br", "col", "hr", "meta"})  # HTML elements without an end tag
 _VERBATIM = frozenset({"script", "style"})  # HTML does not decode entities in these
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
-# Not allowed in XML or UTF-8; a text may contain them all the same.
+# Characters that are not allowed in XML or UTF-8, but may occur in texts.
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 

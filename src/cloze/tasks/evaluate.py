@@ -118,7 +118,7 @@ def evaluate(
         force: overwrite that file.
         progress: called with the number of sequences done.
         **columns: columns of tables by name or 1-based number, detected by default: `text_column`,
-            `pair_column`, `label_column`, `tag_column`; and the `scheme` of tags.
+            `pair_column`, `label_column`, `tag_column`; and `tag_scheme`.
     """
     found = resolve_model(model)
     kind = evaluation_kind(found, **columns)

@@ -78,7 +78,7 @@ TASK_FUNCTIONS: dict[str, TaskFunctions] = {
         example=TaggedExample,
         reader="cloze.data.labelled.tags:read_tagged_examples",
         module="cloze.tasks.tag",
-        columns={"tag_column": "column", "scheme": "scheme"},
+        columns={"tag_column": "column", "tag_scheme": "scheme"},
     ),
     "answer": TaskFunctions(
         example=QuestionExample,
@@ -100,7 +100,7 @@ class Columns(TypedDict, total=False):
     pair_column: str | int | None
     label_column: str | int | None
     tag_column: str | int | None
-    scheme: str | None  # of the tags
+    tag_scheme: str | None
 
 
 def evaluate_labelled(
