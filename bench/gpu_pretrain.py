@@ -118,7 +118,7 @@ def dense(given: Setting) -> Iterator[CorpusSliceBatch]:
         rng = np.random.default_rng(number)
         first = rng.integers(0, (1 << 22) - given.length, rows)
         yield CorpusSliceBatch(
-            source=source,  # type: ignore[arg-type]
+            corpus=source,  # type: ignore[arg-type]
             a=np.stack([first, first + half], 1),
             b=np.stack([first + half, first + given.length - 3], 1),
             labels=rng.integers(0, 2, rows),

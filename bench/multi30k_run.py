@@ -16,6 +16,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.make.recipe.complete import complete_finetuning
 from cloze.make.translation import train_translator
 from cloze.metrics.bleu import (
     compute_bleu,
@@ -187,12 +188,14 @@ def worker(name: str, given: argparse.Namespace) -> None:
         data = {
             part: by_size(pairs, tokenizer, longer=part == "test") for part, pairs in data.items()
         }
+    recipe = complete_finetuning(
+        run.recipe, task="translate", settings=settings(run, given, device)
+    )
     ended = train_translator(
         *data["train"],
         folder,
-        run.recipe,
+        recipe,  # type: ignore[arg-type]
         dev=data["val"],
-        settings=settings(run, given, device),
         force=True,
         callbacks=watch(name),
     )

@@ -37,6 +37,7 @@ from cloze.data.parallel_text import read_all_lines
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
 from cloze.tasks.translate import pad_sequences, translate
+from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from common import print_result, versions
 
 BEAM, ALPHA, RATIO = 4, 0.6, 2.0
@@ -143,7 +144,7 @@ def by_ctranslate2(model: Model, folder: Path, kind: str, tokens: int, threads: 
     )
 
     def run(texts: Sequence[str]) -> list[str]:
-        sources = model.encode(texts)
+        sources = encode_sentences(model.tokenizer, texts)
         found = translator.translate_batch(
             [[str(id_) for id_ in ids] for ids in sources],
             beam_size=BEAM,
@@ -152,7 +153,10 @@ def by_ctranslate2(model: Model, folder: Path, kind: str, tokens: int, threads: 
             batch_type="tokens",
             max_decoding_length=int(RATIO * max(map(len, sources))) + 10,
         )
-        return [model.decode([int(token) for token in one.hypotheses[0]]) for one in found]
+        return [
+            decode_sentence(model.tokenizer, [int(token) for token in one.hypotheses[0]])
+            for one in found
+        ]
 
     return run
 
@@ -242,7 +246,7 @@ def by_transformers(model: Model, peer: Any, tokens: int) -> Side:
 
     @torch.inference_mode()
     def run(texts: Sequence[str]) -> list[str]:
-        sources = model.encode(texts)
+        sources = encode_sentences(model.tokenizer, texts)
         said: dict[int, str] = {}
         for batch in batch_by_tokens([len(ids) for ids in sources], tokens):
             ids, real = pad_sequences([sources[n] for n in batch], torch.device("cpu"))
@@ -257,7 +261,7 @@ def by_transformers(model: Model, peer: Any, tokens: int) -> Side:
             )
             for n, row in zip(batch, found[:, 1:].tolist(), strict=True):
                 end = row.index(model.config.eos_id) if model.config.eos_id in row else len(row)
-                said[n] = model.decode(row[:end])
+                said[n] = decode_sentence(model.tokenizer, row[:end])
         return [said[n] for n in range(len(texts))]
 
     return run
