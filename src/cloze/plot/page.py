@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ Cell: TypeAlias = str | int | float | bool | None
 _BAR = 100  # width of a full bar in units of its SVG
 _SHORT = 40  # cells of at most this many characters are not wrapped
 _RARE = 0.01  # smaller fractions get one more decimal
+_NUMERIC = re.compile(r"[<+−-]?[\d,]*\.?\d+(\s?%)?")  # a formatted number
 
 
 class PagePart(Protocol):
@@ -322,7 +324,7 @@ def _format_cell(cell: Cell) -> str:
 
 
 def _column_class(column: Sequence[Cell]) -> str:
-    if all(map(_is_number, column)):
+    if all(_is_number(cell) or _NUMERIC.fullmatch(_format_cell(cell)) for cell in column):
         return "number"
     return "short" if all(len(_format_cell(cell)) <= _SHORT for cell in column) else "long"
 

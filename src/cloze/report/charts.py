@@ -34,10 +34,13 @@ class Chart:
     include: tuple[float, ...] = ()  # values that the y axis always includes
     lines: Literal["both", "training", "held out", "setting"] = "both"  # setting: not measured
     baselines: tuple[str, ...] = ()  # metrics on held-out text, drawn as dashed lines
+    baseline_note: str = ""  # part of the note if the first baseline was measured
     wide: bool = False
 
 
 _DEV = "On the dev data, at each evaluation."
+_UNIGRAM = "Unigram baseline: always predicting the most frequent token."
+_MAJORITY = "Majority baseline: always predicting the more frequent class."
 _SCORES = ("accuracy", "f1", "f1_macro", "precision", "recall", "exact_match")
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 
@@ -49,16 +52,16 @@ CHARTS = (
         metrics=("mlm_accuracy",),
         include=(0,),
         baselines=("unigram_baseline", "teacher_accuracy"),
-        note="Fraction of the masked tokens that are predicted correctly. Unigram baseline: always "
-        "predicting the most frequent token.",
+        note="Fraction of the masked tokens that are predicted correctly.",
+        baseline_note=_UNIGRAM,
     ),
     Chart(
         title="LM accuracy",
         metrics=("lm_accuracy",),
         include=(0,),
         baselines=("unigram_baseline",),
-        note="Fraction of the next tokens that are predicted correctly. Unigram baseline: always "
-        "predicting the most frequent token.",
+        note="Fraction of the next tokens that are predicted correctly.",
+        baseline_note=_UNIGRAM,
     ),
     Chart(
         title="Soft-target loss",
@@ -87,7 +90,8 @@ CHARTS = (
         metrics=("detection_accuracy",),
         baselines=("all_original_baseline",),
         note="Fraction of the tokens that are classified correctly as original or replaced by the "
-        "generator. All-original baseline: classifying every token as original, at the end.",
+        "generator.",
+        baseline_note="All-original baseline: classifying every token as original, at the end.",
     ),
     Chart(
         title="Generator accuracy",
@@ -107,7 +111,8 @@ CHARTS = (
         include=(0.45,),  # so that the majority baseline is above the axis
         baselines=("majority_baseline",),
         note="Fraction of the pairs that are classified correctly: does the second segment follow "
-        "the first? Majority baseline: always predicting the more frequent class.",
+        "the first?",
+        baseline_note=_MAJORITY,
     ),
     Chart(
         title="SOP accuracy",
@@ -115,7 +120,8 @@ CHARTS = (
         include=(0.45,),
         baselines=("majority_baseline",),
         note="Fraction of the pairs that are classified correctly: are the segments in order or "
-        "swapped? Majority baseline: always predicting the more frequent class.",
+        "swapped?",
+        baseline_note=_MAJORITY,
     ),
     Chart(title="Learning rate", metrics=("lr",), include=(0,), lines="setting"),
     Chart(
@@ -246,10 +252,15 @@ def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
             percent=all(METRICS[key].format is format_percent for key in chart.metrics),
             include=chart.include,
             series=_add_baselines(lines, rows, chart.baselines),
-            note=chart.note,
+            note=_describe_chart(chart, rows),
             wide=chart.wide,
             marker=(best["step"], "best") if best is not None and marked else None,
         )
+
+
+def _describe_chart(chart: Chart, rows: Sequence[Row]) -> str:
+    has_baseline = any(_has_any(row, chart.baselines[:1]) for row in rows)
+    return " ".join(filter(None, (chart.note, chart.baseline_note if has_baseline else "")))
 
 
 def _capitalize(name: str) -> str:

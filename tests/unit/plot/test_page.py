@@ -208,3 +208,9 @@ def test_numbers_of_a_column_have_the_same_number_of_decimals() -> None:
     assert ">0.5000<" in table
     assert ">0.8261<" in table
     assert ">3<" in table
+
+
+def test_formatted_numbers_are_right_aligned() -> None:
+    table = str(Table(rows=[["a1", "15.58"], ["b", "<0.1 %"]], columns=["x", "y"]).element())
+    assert '<td class="number" dir="auto">15.58</td>' in table
+    assert '<td class="short" dir="auto">a1</td>' in table
