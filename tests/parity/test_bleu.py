@@ -25,7 +25,7 @@ def same(found, told, tokenize="13a"):
     assert (mine.length, mine.reference_length) == (other.sys_len, other.ref_len)
 
 
-def shuffled(lines, rng):
+def shuffle_words(lines, rng):
     """The lines with words lost, doubled and swapped."""
     found = []
     for line in lines:
@@ -58,7 +58,7 @@ def test_generated_lines(tokenize):
             " ".join(rng.choices(letters, k=rng.randrange(12))).replace("\r", " ").strip()
             for _ in range(5)
         ]
-        same(shuffled(told, rng), told, tokenize)
+        same(shuffle_words(told, rng), told, tokenize)
 
 
 def test_edge_cases():
@@ -78,7 +78,7 @@ def test_edge_cases():
 def test_real_lines(data_dir, language):
     with gzip.open(data_dir / f"multi30k/val.{language}.gz", "rt", encoding="utf-8") as file:
         told = file.read().split("\n")[:-1]
-    same(shuffled(told, random.Random(1)), told)
+    same(shuffle_words(told, random.Random(1)), told)
     same(told, told)
 
 

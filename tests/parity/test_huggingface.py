@@ -44,7 +44,7 @@ CLASSES = {"bert": BERT_CLASSES} | {
 }
 
 
-def generated(number):
+def generate_config(number):
     """Configuration `number`: the shape, the heads, with or without the bare body's pooler."""
     rng = random.Random(number)
     heads = rng.choice([1, 2, 3, 4])
@@ -69,7 +69,7 @@ CONFIGURATIONS = [
 
 
 def our_config(family, number, heads):
-    shape, rng = generated(number)
+    shape, rng = generate_config(number)
     if {"sequence", "token"} & set(heads):
         shape["labels"] = tuple("abcdefg"[: rng.randint(1, 7)])
     if family == "bert":

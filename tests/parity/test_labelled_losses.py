@@ -54,16 +54,16 @@ def items(model, *, places, targets):
     ]
 
 
-def padded(rows, padding=0):
+def pad_rows(rows, padding=0):
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[padding] * (longest - len(row))] for row in rows])
 
 
 def inputs(rows):
     return {
-        "input_ids": padded([row.ids for row in rows]),
-        "token_type_ids": padded([row.type_ids for row in rows]),
-        "attention_mask": padded([[1] * len(row.ids) for row in rows]),
+        "input_ids": pad_rows([row.ids for row in rows]),
+        "token_type_ids": pad_rows([row.type_ids for row in rows]),
+        "attention_mask": pad_rows([[1] * len(row.ids) for row in rows]),
     }
 
 
@@ -119,7 +119,7 @@ def test_tags(tmp_path):
         places=lambda t: range(1, t - 1),
         targets=lambda n, t: [(n + k) % 3 for k in range(t - 2)],
     )
-    labels = padded([[-100, *row.targets, -100] for row in rows], -100)
+    labels = pad_rows([[-100, *row.targets, -100] for row in rows], -100)
     found = peer(model, tmp_path, "BertForTokenClassification")(**inputs(rows), labels=labels)
     assert_same(
         model, make_classification_objective("token"), "tag", [[row] for row in rows], found.loss

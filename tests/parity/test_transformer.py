@@ -21,7 +21,7 @@ SHAPE = {
 }
 
 
-def copied(theirs, ours):
+def copy_weights(theirs, ours):
     """Their weights from ours, by name."""
     names = {
         "self_attn.in_proj_weight": "attention.qkv.weight",
@@ -65,7 +65,7 @@ def test_equals_the_transformer_of_torch(norm):
     ).eval()
     blocks = [*ours.encoder, *ours.decoder]
     for mine, other in zip(blocks, [*encoder.layers, *decoder.layers], strict=True):
-        copied(other, mine)
+        copy_weights(other, mine)
     rng = torch.Generator().manual_seed(3)
     source = torch.randint(30, (3, 7), generator=rng)
     inputs = torch.randint(30, (3, 5), generator=rng)

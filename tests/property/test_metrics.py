@@ -48,14 +48,14 @@ def test_ranks_depend_on_order_only(both):
 
 @given(labels)
 def test_names_of_labels_do_not_matter(both):
-    gold, said = zip(*both, strict=True)
+    gold, predicted = zip(*both, strict=True)
     names = dict(zip("abcd", "zyxw", strict=True))
-    renamed = [[names[one] for one in side] for side in (gold, said)]
-    found, same = (compute_scores("classify", *both) for both in ((gold, said), renamed))
+    renamed = [[names[one] for one in side] for side in (gold, predicted)]
+    found, same = (compute_scores("classify", *both) for both in ((gold, predicted), renamed))
     assert found["accuracy"] == same["accuracy"]
     assert abs(found["f1_macro"] - same["f1_macro"]) < 1e-12
-    assert sum_scores(score_labels(gold, said).values()).f1 == found["accuracy"]
-    matthews = matthews_correlation(confusion_matrix(gold, said))
+    assert sum_scores(score_labels(gold, predicted).values()).f1 == found["accuracy"]
+    matthews = matthews_correlation(confusion_matrix(gold, predicted))
     assert abs(matthews - matthews_correlation(confusion_matrix(*renamed))) < 1e-12
     assert -1 <= matthews <= 1
 

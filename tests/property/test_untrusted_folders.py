@@ -79,7 +79,7 @@ def places(value, above=()):
             yield from places(inner, (*above, key))
 
 
-def changed(whole, where, value):
+def change_value(whole, where, value):
     made = copy.deepcopy(whole)
     *above, last = where
     inside = made
@@ -103,7 +103,7 @@ def test_any_settings_load_or_raise(folders, name, file, data):
     inside = list(whole.values()) if isinstance(whole, dict) else whole
     others = st.sampled_from(inside)  # good ones in the wrong place
     value = data.draw(WRONG if not where else st.just(DROP) | WRONG | others)
-    path.write_text(json.dumps(changed(whole, where, value) if where else value))
+    path.write_text(json.dumps(change_value(whole, where, value) if where else value))
     try:
         cloze.load(folders[name], device="cpu", quiet=True)
     except ClozeError:
@@ -125,7 +125,7 @@ def test_any_settings_load_or_raise(folders, name, file, data):
 def test_missing_settings_are_named(folders, name, file, where, said):
     path = folders[name] / file
     before = path.read_bytes()
-    path.write_text(json.dumps(changed(json.loads(before), where, DROP)))
+    path.write_text(json.dumps(change_value(json.loads(before), where, DROP)))
     try:
         with raises(FolderError, said):
             cloze.load(folders[name])

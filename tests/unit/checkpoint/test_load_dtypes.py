@@ -60,13 +60,13 @@ def test_translators_in_half_precision(variety, dtype, tmp_path):
 
 
 def test_ngram_models_and_word_vectors_are_float32_only(tmp_path):
-    places = {
+    folders = {
         "an n-gram model": text_model(2).save(tmp_path / "ngram"),
         "word vectors": WORDS.save(tmp_path / "words"),
     }
     arpa = cloze.export("arpa", text_model(2), tmp_path / "x.arpa")
     vectors = cloze.export("word2vec", WORDS, tmp_path / "x.txt")
-    named = [*places.items(), ("an n-gram model", arpa), ("word vectors", vectors)]
+    named = [*folders.items(), ("an n-gram model", arpa), ("word vectors", vectors)]
     for name, place in named:
         cloze.load(place, dtype="float32")
         with raises(InputError, name, "bfloat16", fix="float32"):

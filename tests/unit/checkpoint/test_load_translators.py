@@ -44,7 +44,7 @@ def test_a_model_is_saved_into_a_folder_with_other_files(tmp_path):
     assert not (tmp_path / ".model").exists()
 
 
-def changed(folder, **values):
+def change_settings(folder, **values):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -54,27 +54,27 @@ def test_invalid_folders(tmp_path):
         return translator().save(tmp_path / name)
 
     folder = fresh("version")
-    changed(folder, format_version=7)
+    change_settings(folder, format_version=7)
     with raises(FolderError, "format_version", "7"):
         cloze.load(folder)
     folder = fresh("width")
-    changed(folder, hidden_size=1 << 40)
+    change_settings(folder, hidden_size=1 << 40)
     with raises(FolderError, "config.json", "hidden_size"):
         cloze.load(folder)
     folder = fresh("other")
-    changed(folder, intermediate_size=32)
+    change_settings(folder, intermediate_size=32)
     with raises(FolderError, "config.json"):
         cloze.load(folder)
     folder = fresh("unknown")
-    changed(folder, wings=2)
+    change_settings(folder, wings=2)
     with raises(FolderError, "wings"):
         cloze.load(folder)
     folder = fresh("vocabulary")
-    changed(folder, vocab_size=100)
+    change_settings(folder, vocab_size=100)
     with raises(FolderError, "config.json", "100", "300"):
         cloze.load(folder)
     folder = fresh("longest")
-    changed(folder, max_trained_length="all")
+    change_settings(folder, max_trained_length="all")
     with raises(FolderError, "max_trained_length", "all"):
         cloze.load(folder)
     folder = fresh("weights")

@@ -62,8 +62,8 @@ def test_without_a_state(tmp_path):
     assert find_newest_state(tmp_path) is None
 
 
-def flipped(content: bytes, place: int, bit: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+def flip_bit(content: bytes, offset: int, bit: int) -> bytes:
+    return content[:offset] + bytes([content[offset] ^ 1 << bit]) + content[offset + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_any_damage_to_any_file_is_detected(tmp_path, name):
     file = new / name
     sound = file.read_bytes()
     rng = random.Random(0)
-    places = [0, 7, 8, len(sound) // 2, len(sound) - 1, *rng.sample(range(len(sound)), 50)]
+    offsets = [0, 7, 8, len(sound) // 2, len(sound) - 1, *rng.sample(range(len(sound)), 50)]
     damaged = [
-        *(flipped(sound, place, rng.randrange(8)) for place in places),
+        *(flip_bit(sound, offset, rng.randrange(8)) for offset in offsets),
         *(sound[:size] for size in (0, 1, 8, len(sound) // 2, len(sound) - 1)),
         sound + b"\0",
         sound + b" ",
@@ -98,9 +98,9 @@ def test_any_damage_to_any_file_is_detected(tmp_path, name):
 def test_any_changed_bit_of_the_manifest_is_detected(tmp_path):
     path = save_state(tmp_path, numbered(1, size=1))
     sound = (path / MANIFEST).read_bytes()
-    for place in range(len(sound)):
+    for offset in range(len(sound)):
         for bit in range(8):
-            (path / MANIFEST).write_bytes(flipped(sound, place, bit))
+            (path / MANIFEST).write_bytes(flip_bit(sound, offset, bit))
             with pytest.raises(FolderError):
                 verify_state(path)
     (path / MANIFEST).write_bytes(sound)

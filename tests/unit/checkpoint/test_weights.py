@@ -62,7 +62,7 @@ def hostile(request, tmp_path):
     assert not canary.exists()
 
 
-def refused(folder, hostile, name, opener=cloze.load):
+def check_refused(folder, hostile, name, opener=cloze.load):
     (folder / name).write_bytes(hostile)
     with pytest.raises(ClozeError):
         opener(folder)
@@ -71,15 +71,15 @@ def refused(folder, hostile, name, opener=cloze.load):
 def test_under_every_name_of_weights(hostile, tmp_path):
     folder = tiny_model("mlm").save(tmp_path / "m")
     sound = (folder / "model.safetensors").read_bytes()
-    refused(folder, hostile, "model.safetensors")
+    check_refused(folder, hostile, "model.safetensors")
     (folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.bin", "model.pt", "model.pth", "model.ckpt"):
-        refused(folder, hostile, name)
+        check_refused(folder, hostile, name)
     with raises(FolderError, "pickle", "model.bin"):
         cloze.load(folder)
     for shard in ("pytorch_model.bin", "a.safetensors"):
         (folder / INDEX).write_text(json.dumps({"weight_map": {"a": shard}}))
-        refused(folder, hostile, shard)
+        check_refused(folder, hostile, shard)
     (folder / "model.safetensors").write_bytes(sound)  # beside sound weights they do not matter
     for name in ("training_args.bin", "optimizer.pt", "pytorch_model.bin.index.json"):
         (folder / name).write_bytes(hostile)
@@ -91,7 +91,7 @@ def test_under_the_names_of_settings(hostile, tmp_path, name):
     folder = tiny_model("mlm").save(tmp_path / "m")
     if name == INDEX:
         (folder / "model.safetensors").unlink()
-    refused(folder, hostile, name)
+    check_refused(folder, hostile, name)
 
 
 def test_as_a_feature_head(hostile, tmp_path):
@@ -99,7 +99,7 @@ def test_as_a_feature_head(hostile, tmp_path):
     body = tiny_model("mlm", task=Task(name="classify", features=features))
     folder = replace(body, feature_head=build_feature_head(features, 2)).save(tmp_path / "m")
     assert cloze.load(folder).feature_head is not None
-    refused(folder, hostile, "reader.safetensors")
+    check_refused(folder, hostile, "reader.safetensors")
 
 
 def test_in_folders_of_our_own_families(hostile, tmp_path):
@@ -110,12 +110,12 @@ def test_in_folders_of_our_own_families(hostile, tmp_path):
         "transformer": translator().save,
         "words": vectors.save,
     }.items():
-        refused(save(tmp_path / name), hostile, "model.safetensors")
+        check_refused(save(tmp_path / name), hostile, "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["words.bin", "words.kv", "words.vec", "words.txt"])
 def test_as_a_file_of_word_vectors(hostile, tmp_path, name):
-    refused(tmp_path, hostile, name, lambda folder: load_vectors(folder / name))
+    check_refused(tmp_path, hostile, name, lambda folder: load_vectors(folder / name))
 
 
 def test_in_a_training_state_whose_manifest_agrees(hostile, tmp_path):

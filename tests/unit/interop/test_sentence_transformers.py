@@ -94,10 +94,10 @@ def test_a_default_prompt_must_exist(tmp_path):
 
 
 def test_the_max_seq_length_of_the_folder_takes_precedence(tmp_path):
-    for limit, told, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
-        model = model_with((), Pooling(max_seq_length=told))
+    for limit, setting, most in ((9, 12, 12), (12, 9, 9), (9, None, 9), (9, 99, 16)):
+        model = model_with((), Pooling(max_seq_length=setting))
         short = replace(model, tokenizer=model.tokenizer.with_max_length(limit))
-        folder = short.save(tmp_path / f"{limit}-{told}")
+        folder = short.save(tmp_path / f"{limit}-{setting}")
         assert (
             short.max_length
             == cloze.load(folder).max_length
@@ -106,7 +106,7 @@ def test_the_max_seq_length_of_the_folder_takes_precedence(tmp_path):
         )
 
 
-def moved(folder, path="0_Transformer"):
+def move_body(folder, path="0_Transformer"):
     """The body in a folder within the folder, as older versions wrote it."""
     inside = folder / path
     inside.mkdir()
@@ -128,7 +128,7 @@ def point(folder, path):
 
 def test_a_body_in_a_subfolder(tmp_path):
     model = model_with((), Pooling(max_seq_length=7, normalize=True))
-    folder = moved(model.save(tmp_path / "m"))
+    folder = move_body(model.save(tmp_path / "m"))
     assert files_of(folder) >= {"0_Transformer/config.json", "0_Transformer/vocab.txt"}
     opened = cloze.load(folder)
     assert opened.pooling == model.pooling

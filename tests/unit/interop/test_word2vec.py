@@ -12,7 +12,7 @@ WORDS = ["the", "café", "北京"]
 TABLE = np.array([[1, 2.5], [-0.1, 3e-8], [7, 1 / 3]], np.float32)
 
 
-def written(**how) -> bytes:
+def write_bytes(**how) -> bytes:
     stream = io.BytesIO()
     write_vectors(stream, WORDS, TABLE, **how)
     return stream.getvalue()
@@ -24,13 +24,13 @@ def read(data: bytes, **how):
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
 def test_written_vectors_are_read_unchanged(how):
-    words, table = read(written(**how), **how)
+    words, table = read(write_bytes(**how), **how)
     assert words == WORDS
     assert (table == TABLE).all()
 
 
 def test_without_a_header():
-    data = written(header=False)
+    data = write_bytes(header=False)
     assert not data.startswith(b"3 2")
     for header in (None, False):
         words, table = read(data, header=header)
@@ -46,19 +46,19 @@ def test_a_first_line_of_numbers_without_a_header():
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}, {"header": False}])
 def test_max_words_reads_the_first_words(how):
-    words, table = read(written(**how), max_words=2, **how)
+    words, table = read(write_bytes(**how), max_words=2, **how)
     assert words == WORDS[:2]
     assert (table == TABLE[:2]).all()
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
 def test_max_words_may_be_larger_than_the_file(how):
-    assert read(written(**how), max_words=99, **how)[0] == WORDS
+    assert read(write_bytes(**how), max_words=99, **how)[0] == WORDS
 
 
 @pytest.mark.parametrize("how", [{}, {"binary": True}])
 def test_a_leading_newline_is_ignored(how):
-    assert read(b"\n" + written(**how), **how)[0] == WORDS
+    assert read(b"\n" + write_bytes(**how), **how)[0] == WORDS
 
 
 def test_binary_files_without_newlines():
@@ -116,7 +116,7 @@ def test_invalid_files_are_errors(data, how, wrong):
 
 def test_max_words_of_zero_is_an_error():
     with raises(ConfigError, "max_words", "0"):
-        read(written(), max_words=0)
+        read(write_bytes(), max_words=0)
 
 
 @pytest.mark.parametrize("word", ["", "new york", " a", "a\n"])

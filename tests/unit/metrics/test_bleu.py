@@ -44,18 +44,20 @@ def test_a_repeated_word_matches_once():
 
 
 def test_the_counts_of_lines_add_up():
-    found, told = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
-    counts = count_ngrams(found, told)
+    found, references = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
+    counts = count_ngrams(found, references)
     assert counts.shape == (3, 10)
-    assert compute_bleu_from_counts(counts) == compute_bleu(found, told)
-    assert compute_bleu_from_counts(counts[:1]) == compute_bleu(found[:1], told[:1])
+    assert compute_bleu_from_counts(counts) == compute_bleu(found, references)
+    assert compute_bleu_from_counts(counts[:1]) == compute_bleu(found[:1], references[:1])
 
 
 def test_scores_by_length():
-    found, told = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
-    short, middle, none = compute_bleu_by_length(count_ngrams(found, told), [1, 5, 2], [0, 3, 6, 9])
-    assert short == compute_bleu([found[0], found[2]], [told[0], told[2]])
-    assert middle == compute_bleu(found[1:2], told[1:2])
+    found, references = ["a b c d e", "x", "f g h i"], ["a b c d f", "y z", "f g h j"]
+    short, middle, none = compute_bleu_by_length(
+        count_ngrams(found, references), [1, 5, 2], [0, 3, 6, 9]
+    )
+    assert short == compute_bleu([found[0], found[2]], [references[0], references[2]])
+    assert middle == compute_bleu(found[1:2], references[1:2])
     assert none is None
 
 

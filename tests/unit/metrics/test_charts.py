@@ -10,8 +10,8 @@ from helpers import raises
 
 def test_a_confusion_matrix_shows_counts_and_shades_rows():
     gold = ["cat"] * 90 + ["eel"] * 2
-    said = ["cat"] * 90 + ["eel", "cat"]
-    made = plot_confusion_matrix(gold, said)
+    predictions = ["cat"] * 90 + ["eel", "cat"]
+    made = plot_confusion_matrix(gold, predictions)
     assert made.data["values"] == [[90, 0], [1, 1]]
     assert (made.data["rows"], made.data["row_title"]) == (["cat", "eel"], "gold")
     assert re.findall(r'fill-opacity="([\d.]+)"', str(made.svg())) == [

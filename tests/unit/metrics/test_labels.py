@@ -19,27 +19,31 @@ from cloze.metrics.labels import (
 from helpers import raises
 
 GOLD = ["cat", "cat", "cat", "dog", "dog", "eel"]
-SAID = ["cat", "cat", "dog", "dog", "cat", "dog"]
+PREDICTIONS = ["cat", "cat", "dog", "dog", "cat", "dog"]
 
 
 def test_rows_are_gold_labels_and_columns_predictions():
-    matrix = confusion_matrix(GOLD, SAID, ["eel", "dog", "cat"])
+    matrix = confusion_matrix(GOLD, PREDICTIONS, ["eel", "dog", "cat"])
     assert matrix.tolist() == [[0, 1, 0], [0, 1, 1], [0, 1, 2]]
-    assert confusion_matrix(GOLD, SAID).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
+    assert confusion_matrix(GOLD, PREDICTIONS).tolist() == [[2, 1, 0], [1, 1, 0], [0, 1, 0]]
 
 
 def test_a_label_that_is_never_predicted_scores_zero():
-    assert score_labels(GOLD, SAID)["eel"] == LabelScores(true_positives=0, predicted=0, support=1)
-    assert score_labels(GOLD, SAID)["eel"].precision == 0
-    assert score_labels(GOLD, SAID)["cat"].f1 == pytest.approx(2 / 3)
-    assert macro_f1(score_labels(GOLD, SAID).values()) == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
+    assert score_labels(GOLD, PREDICTIONS)["eel"] == LabelScores(
+        true_positives=0, predicted=0, support=1
+    )
+    assert score_labels(GOLD, PREDICTIONS)["eel"].precision == 0
+    assert score_labels(GOLD, PREDICTIONS)["cat"].f1 == pytest.approx(2 / 3)
+    assert macro_f1(score_labels(GOLD, PREDICTIONS).values()) == pytest.approx(
+        (2 / 3 + 2 / 5 + 0) / 3
+    )
 
 
 def test_matthews_by_its_formula():
-    gold, said = [1] * 6 + [0] * 4, [1] * 5 + [0] + [1] + [0] * 3
+    gold, predictions = [1] * 6 + [0] * 4, [1] * 5 + [0] + [1] + [0] * 3
     tp, tn, fp, fn = 5, 3, 1, 1
     root = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert matthews_correlation(confusion_matrix(gold, said)) == pytest.approx(
+    assert matthews_correlation(confusion_matrix(gold, predictions)) == pytest.approx(
         (tp * tn - fp * fn) / root
     )
     assert matthews_correlation(confusion_matrix(gold, gold)) == 1
@@ -94,4 +98,4 @@ def test_inputs_that_cannot_be_scored():
     with raises(InputError, "examples"):
         check_paired([], [])
     with raises(InputError, "eel"):
-        confusion_matrix(GOLD, SAID, ["cat", "dog"])
+        confusion_matrix(GOLD, PREDICTIONS, ["cat", "dog"])

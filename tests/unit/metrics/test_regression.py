@@ -8,10 +8,10 @@ from helpers import raises
 
 
 def test_by_hand():
-    gold, said = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 5.0]
-    assert pearson(gold, said) == pytest.approx(5.5 / math.sqrt(5 * 8.75))
-    assert spearman(gold, said) == pytest.approx(1 - 6 * 2 / (4 * 15))
-    assert mean_squared_error(gold, said) == 0.75
+    gold, predicted = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 5.0]
+    assert pearson(gold, predicted) == pytest.approx(5.5 / math.sqrt(5 * 8.75))
+    assert spearman(gold, predicted) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert mean_squared_error(gold, predicted) == 0.75
 
 
 def test_equal_values_have_the_mean_of_their_ranks():

@@ -18,7 +18,7 @@ GOLD = {
     "answer": [["a dog"], [], ["Paris", "in Paris"], []],
     "choose": [0, 2, 1, 1],
 }
-SAID = {
+PREDICTED = {
     "classify": ["yes", "yes", "yes", "no"],
     "regression": [1.5, 1.0, 3.0, 4.0],
     "similarity": [0.2, 0.1, 0.7, 0.6],
@@ -31,27 +31,29 @@ SAID = {
 
 @pytest.mark.parametrize("kind", METRICS)
 def test_the_scores_are_those_of_the_table(kind):
-    found = compute_scores(kind.partition(",")[0], GOLD[kind], SAID[kind])
+    found = compute_scores(kind.partition(",")[0], GOLD[kind], PREDICTED[kind])
     assert tuple(found) == METRICS[kind]
     assert all(type(value) is float for value in found.values())
-    kept = pickle.loads(pickle.dumps(make_scorer(kind.partition(",")[0], GOLD[kind], SAID[kind])))
+    kept = pickle.loads(
+        pickle.dumps(make_scorer(kind.partition(",")[0], GOLD[kind], PREDICTED[kind]))
+    )
     assert kept.scores == pytest.approx(found, nan_ok=True)
     scheme = "plain" if "plain" in kind else None
     assert next(iter(found)) == main_metric(kind.partition(",")[0], scheme=scheme)
 
 
 def test_scores_of_labels():
-    gold, said = GOLD["classify"], SAID["classify"]
-    assert compute_scores("classify", gold, said) == {
+    gold, predicted = GOLD["classify"], PREDICTED["classify"]
+    assert compute_scores("classify", gold, predicted) == {
         "accuracy": 0.5,
         "f1_macro": pytest.approx((2 / 3 + 0) / 2),
         "f1": pytest.approx(2 / 3),
         "matthews_correlation": pytest.approx(
-            labels.matthews_correlation(labels.confusion_matrix(gold, said))
+            labels.matthews_correlation(labels.confusion_matrix(gold, predicted))
         ),
     }
-    turned = compute_scores("classify", gold, said, labels=["yes", "no"])
-    assert turned["f1"] == labels.score_labels(gold, said)["no"].f1
+    turned = compute_scores("classify", gold, predicted, labels=["yes", "no"])
+    assert turned["f1"] == labels.score_labels(gold, predicted)["no"].f1
 
 
 def test_only_two_labels_have_a_positive_one():
@@ -65,12 +67,12 @@ def test_only_two_labels_have_a_positive_one():
 
 
 def test_spans_and_words():
-    found = compute_scores("tag", GOLD["tag"], SAID["tag"])
-    overall = spans.score_spans(GOLD["tag"], SAID["tag"]).overall
+    found = compute_scores("tag", GOLD["tag"], PREDICTED["tag"])
+    overall = spans.score_spans(GOLD["tag"], PREDICTED["tag"]).overall
     assert (found["f1"], found["precision"]) == (overall.f1, overall.precision) == (0.4, 1 / 3)
     assert found["accuracy"] == pytest.approx(5 / 7)
-    plain = compute_scores("tag", GOLD["tag, plain"], SAID["tag, plain"])
-    flat = [[tag for tags in side["tag, plain"] for tag in tags] for side in (GOLD, SAID)]
+    plain = compute_scores("tag", GOLD["tag, plain"], PREDICTED["tag, plain"])
+    flat = [[tag for tags in side["tag, plain"] for tag in tags] for side in (GOLD, PREDICTED)]
     assert plain == {
         name: pytest.approx(compute_scores("classify", *flat)[name])
         for name in ("accuracy", "f1_macro")
@@ -89,7 +91,7 @@ def test_the_scheme_can_be_given():
 
 
 def test_questions_with_and_without_answers():
-    found = compute_scores("answer", GOLD["answer"], SAID["answer"])
+    found = compute_scores("answer", GOLD["answer"], PREDICTED["answer"])
     assert found == {
         "f1": pytest.approx((2 / 3 + 1 + 1 + 0) / 4),
         "exact_match": 0.5,
@@ -109,8 +111,8 @@ def test_a_subset_is_scored_like_a_whole_set(kind):
     name = kind.partition(",")[0]
     chosen = [3, 0, 0, 2, 1]
     options = {"labels": ["no", "yes"]} if kind == "classify" else {}
-    made = make_scorer(name, GOLD[kind], SAID[kind], **options)
-    again = [[side[kind][at] for at in chosen] for side in (GOLD, SAID)]
+    made = make_scorer(name, GOLD[kind], PREDICTED[kind], **options)
+    again = [[side[kind][at] for at in chosen] for side in (GOLD, PREDICTED)]
     assert made.score_subset(np.array(chosen)) == pytest.approx(
         compute_scores(name, *again, **options)
     )
@@ -118,17 +120,19 @@ def test_a_subset_is_scored_like_a_whole_set(kind):
 
 
 def test_a_subset_without_unanswerable_questions_has_nan():
-    found = make_scorer("answer", GOLD["answer"], SAID["answer"]).score_subset(np.array([0, 2]))
+    found = make_scorer("answer", GOLD["answer"], PREDICTED["answer"]).score_subset(
+        np.array([0, 2])
+    )
     assert math.isnan(found["no_answer_accuracy"])
     assert found["has_answer_exact_match"] == 0.5
 
 
 def test_scores_of_numbers():
-    gold, said = GOLD["regression"], SAID["regression"]
-    assert compute_scores("regression", gold, said) == {
-        "pearson": regression.pearson(gold, said),
-        "spearman": regression.spearman(gold, said),
-        "mean_squared_error": regression.mean_squared_error(gold, said),
+    gold, predicted = GOLD["regression"], PREDICTED["regression"]
+    assert compute_scores("regression", gold, predicted) == {
+        "pearson": regression.pearson(gold, predicted),
+        "spearman": regression.spearman(gold, predicted),
+        "mean_squared_error": regression.mean_squared_error(gold, predicted),
     }
 
 
@@ -138,7 +142,7 @@ def test_unknown_names_are_errors():
     with raises(ConfigError, "task", "tag, plain"):
         main_metric("tag, plain")
     with raises(ConfigError, "score", "f2", fix="f1"):
-        make_scorer("tag", GOLD["tag"], SAID["tag"]).metric("f2")
+        make_scorer("tag", GOLD["tag"], PREDICTED["tag"]).metric("f2")
     with raises(InputError, "'b'"):
         compute_scores("classify", ["a", "b"], ["a", "a"], labels=["a"])
     with raises(InputError, "sentence 1", "1", "2"):

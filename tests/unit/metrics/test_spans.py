@@ -9,8 +9,8 @@ GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
 
 
 def test_a_span_is_correct_only_as_a_whole():
-    said = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-PER"]]
-    found = score_spans(GOLD, said)
+    predictions = [["B-PER", "O", "O", "B-LOC"], ["B-PER", "B-PER"]]
+    found = score_spans(GOLD, predictions)
     assert found.by_label == {
         "LOC": LabelScores(true_positives=1, predicted=1, support=1),
         "PER": LabelScores(true_positives=1, predicted=3, support=2),

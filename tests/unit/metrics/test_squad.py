@@ -65,7 +65,7 @@ def test_normalize_answer(text, left):
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "f1"),
+    ("gold", "predicted", "f1"),
     [
         ("the big dog", "big dogs", 2 * 1 / (2 + 2)),
         ("no no no", "no", 2 * 1 / (3 + 1)),  # bags: one of three
@@ -76,8 +76,8 @@ def test_normalize_answer(text, left):
         ("10,000 men", "10000 men", 1),
     ],
 )
-def test_f1(gold, said, f1):
-    assert english_f1(gold, said) == pytest.approx(f1)
+def test_f1(gold, predicted, f1):
+    assert english_f1(gold, predicted) == pytest.approx(f1)
 
 
 def test_the_best_gold_answer_counts():
@@ -125,7 +125,7 @@ def test_segments_of_chinese(text, parts):
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "exact", "f1"),
+    ("gold", "predicted", "exact", "f1"),
     [
         ("《红楼梦》", "红楼梦", 1, 1),
         ("10月1日。", "10月1日", 1, 1),
@@ -140,11 +140,11 @@ def test_segments_of_chinese(text, parts):
         ("天", "", 0, 0),
     ],
 )
-def test_chinese_answers(gold, said, exact, f1):
-    assert chinese_exact_match(gold, said) == exact
-    assert chinese_f1(gold, said) == pytest.approx(f1)
-    found = score_answer([gold, "不是这个"], said, chinese=True)
-    assert found.f1 == pytest.approx(max(f1, chinese_f1("不是这个", said)))
+def test_chinese_answers(gold, predicted, exact, f1):
+    assert chinese_exact_match(gold, predicted) == exact
+    assert chinese_f1(gold, predicted) == pytest.approx(f1)
+    found = score_answer([gold, "不是这个"], predicted, chinese=True)
+    assert found.f1 == pytest.approx(max(f1, chinese_f1("不是这个", predicted)))
 
 
 def test_the_best_of_several_chinese_answers():

@@ -54,7 +54,7 @@ def test_attention_weights_are_zero_for_later_tokens():
 
 
 def test_a_mask_of_queries_is_combined_with_the_causal_mask():
-    """Two texts in one row, told apart by a mask."""
+    """Two texts in one row, described apart by a mask."""
     ids, module = some_ids(1, 7), built().module
     apart = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4))[None]
     both = module(ids, apart)
@@ -92,9 +92,9 @@ def test_pooled_heads_read_the_last_token(head):
 
 def test_token_heads_read_every_token():
     module = built("token").module
-    hidden, places = module(some_ids(2, 4)), torch.tensor([1, 6])
-    read = module.head_inputs("token", hidden, places, None)
-    assert torch.equal(read, hidden.flatten(0, 1)[places])
+    hidden, indices = module(some_ids(2, 4)), torch.tensor([1, 6])
+    read = module.head_inputs("token", hidden, indices, None)
+    assert torch.equal(read, hidden.flatten(0, 1)[indices])
 
 
 def test_is_causal_is_saved_and_loaded(tmp_path):
@@ -106,10 +106,10 @@ def test_is_causal_is_saved_and_loaded(tmp_path):
     assert json.loads((tmp_path / "m" / "config.json").read_text())["is_decoder"] is True
     texts = ["the cat sat", "a b c d e"]
     assert (cloze.embed(opened, texts) == cloze.embed(model, texts)).all()
-    told = cloze.info(tmp_path / "m")
-    assert told.config["attention"] == "causal"
-    assert "fill" not in told.capabilities
-    assert {"suggest", "generate"} <= told.capabilities.keys()
+    described = cloze.info(tmp_path / "m")
+    assert described.config["attention"] == "causal"
+    assert "fill" not in described.capabilities
+    assert {"suggest", "generate"} <= described.capabilities.keys()
 
 
 @pytest.mark.parametrize("said", [None, False])

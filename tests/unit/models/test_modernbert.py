@@ -94,7 +94,7 @@ def test_a_sequence_longer_than_max_positions_is_an_error():
 
 
 def test_local_layers_attend_within_their_window():
-    """Two local layers of 2 places each way: what happens further than 4 away stays unseen."""
+    """Two local layers of 2 indices each way: what happens further than 4 away stays unseen."""
     module = scramble(built(num_layers=3, global_attention_every=3, window_size=4, hidden_size=16))
     layers = {0: 0, 1: 2, 2: 4}
     ids = some_ids(1, 20)
@@ -168,12 +168,12 @@ def test_sequence_heads_with_mean_pooling(layout):
     else:
         allowed, alone = None, alone[:2]
         hidden = module(torch.stack(rows[:2]))
-    places = torch.tensor([0, 5, 10][: len(alone)])
-    ours = module.head_inputs("sequence", hidden, places, allowed)
+    indices = torch.tensor([0, 5, 10][: len(alone)])
+    ours = module.head_inputs("sequence", hidden, indices, allowed)
     torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-5)
     # a head that reads tokens reads them
-    tokens = module.head_inputs("token", hidden, places, allowed)
-    assert torch.equal(tokens, hidden.flatten(0, -2)[places])
+    tokens = module.head_inputs("token", hidden, indices, allowed)
+    assert torch.equal(tokens, hidden.flatten(0, -2)[indices])
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

@@ -34,7 +34,7 @@ def clean(monkeypatch):
     registry._load_plugins.cache_clear()
 
 
-def plugged(monkeypatch, *entries):
+def add_plugins(monkeypatch, *entries):
     found = [EntryPoint(name, value, registry.ENTRY_POINTS) for name, value in entries]
     monkeypatch.setattr(registry, "entry_points", lambda **_: found)
 
@@ -117,14 +117,14 @@ NOT_A_FAMILY = 7
 
 
 def test_another_package_adds_a_family(clean, monkeypatch):
-    plugged(monkeypatch, ("plugged", f"{__name__}:PLUGIN"))
+    add_plugins(monkeypatch, ("plugged", f"{__name__}:PLUGIN"))
     assert find_family("plugged") is PLUGIN
     assert list(list_families())[-1] == "plugged"
 
 
 @pytest.mark.parametrize("value", ["no.such.module:X", f"{__name__}:NOT_A_FAMILY"])
 def test_a_broken_plugin_is_reported_and_others_work(value, clean, monkeypatch):
-    plugged(monkeypatch, ("broken", value), ("plugged", f"{__name__}:PLUGIN"))
+    add_plugins(monkeypatch, ("broken", value), ("plugged", f"{__name__}:PLUGIN"))
     with pytest.warns(UserWarning, match="broken"):
         assert get_family("plugged") is PLUGIN
     with warnings.catch_warnings():

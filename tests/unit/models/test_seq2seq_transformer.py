@@ -140,14 +140,14 @@ def test_loss_falls_on_a_tiny_task(variety):
         config_of(variety, 300), tokenizer, rng=torch.Generator().manual_seed(1)
     ).module.train()
     source = some_ids(24, 2)
-    told = source.flip(1)
-    inputs = torch.cat([torch.zeros(24, 1, dtype=torch.long), told[:, :-1]], 1)
+    targets = source.flip(1)
+    inputs = torch.cat([torch.zeros(24, 1, dtype=torch.long), targets[:, :-1]], 1)
     real = torch.ones_like(source, dtype=torch.bool)
     optimiser = torch.optim.Adam(module.parameters(), lr=2e-2)
     losses = []
     for _ in range(60):
         scores = module.logits(module(source, real, inputs))
-        loss = F.cross_entropy(scores.flatten(0, 1), told.flatten())
+        loss = F.cross_entropy(scores.flatten(0, 1), targets.flatten())
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

@@ -126,7 +126,7 @@ def row_of(lengths=LENGTHS, is_causal=False):
     return AttentionContext(layout, max_seqlen=max(lengths), device=device, is_causal=is_causal)
 
 
-def attended(qkv, row, *, table=None, window=None, share=0.0):
+def run_attention(qkv, row, *, table=None, window=None, share=0.0):
     none = qkv.new_empty(0)
     cos, sin = (none, none) if table is None else table
     reach = row.reach(window)
@@ -153,7 +153,7 @@ def compare_attention(row, rotary, width, dtype, window=None):
     table = compute_rotary_table(row.max_seqlen, width, device=DEVICE) if rotary else None
     qkv = drawn(len(row.position_ids), 6, width, dtype=dtype)
     for a, b in both_ways(
-        lambda x: attended(x, row, table=table, window=window),
+        lambda x: run_attention(x, row, table=table, window=window),
         lambda x: plain_attention(x, row, rotary=rotary, window=window),
         qkv,
     ):
@@ -188,7 +188,7 @@ def test_attention_of_very_low_scores(lengths):
     row = row_of(lengths)
     qkv = drawn(sum(lengths), 6, 64, dtype=KINDS[0]).detach()
     qkv[:, :2], qkv[:, 2:4] = -30.0, 1.0  # all at −240
-    for a, b in both_ways(lambda x: attended(x, row), lambda x: plain_attention(x, row), qkv):
+    for a, b in both_ways(lambda x: run_attention(x, row), lambda x: plain_attention(x, row), qkv):
         torch.testing.assert_close(a, b, **CLOSE[KINDS[0]])
 
 
@@ -219,10 +219,10 @@ def test_a_block(longest):
 
 
 def kept_places(row, share, width, dtype):
-    """Which places are not dropped, n h k: with rows of 1 as values the result is the weights."""
+    """Which weights are not dropped, n h k: with rows of 1 as values the result is the weights."""
     qkv = drawn(len(row.position_ids), 6, width, dtype=dtype, seed=3).detach()
     qkv[:, 4:] = torch.eye(width, device=DEVICE, dtype=dtype)[row.position_ids][:, None]
-    return attended(qkv, row, share=share) != 0
+    return run_attention(qkv, row, share=share) != 0
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -248,7 +248,7 @@ def test_attention_dropout_is_the_same_in_the_backward_pass(longest, causal):
         return torch.cat(mixed).to(qkv.dtype)
 
     qkv = drawn(sum(lengths), 6, width, dtype=dtype)
-    for a, b in both_ways(lambda x: attended(x, row, share=share), plain, qkv):
+    for a, b in both_ways(lambda x: run_attention(x, row, share=share), plain, qkv):
         torch.testing.assert_close(a, b, **CLOSE[dtype])
 
 
@@ -311,7 +311,7 @@ def test_of_equal_logits_the_first_is_the_highest():
     assert torch.ops.cloze.cross_entropy(scores, targets)[1].tolist() == [1.0, 0.0, 0.0]
 
 
-def dropped(number, share=0.1):
+def draw_dropout(number, share=0.1):
     zeros, ones = torch.zeros(400, 768, device=DEVICE), torch.ones(400, 768, device=DEVICE)
     weight = torch.ones(768, device=DEVICE)
     total = torch.ops.cloze.add_norm(zeros, ones, weight, weight, seed(number), None, 1e-5, share)[
@@ -321,7 +321,7 @@ def dropped(number, share=0.1):
 
 
 def test_dropout_statistics():
-    one, other = dropped(1), dropped(2)
+    one, other = draw_dropout(1), draw_dropout(2)
     assert one.mean().item() == pytest.approx(0.1, abs=0.003)
     # deviations of the shares of rows and columns, as binomial ones
     assert one.mean(1).std().item() == pytest.approx((0.09 / 768) ** 0.5, rel=0.15)
@@ -329,7 +329,7 @@ def test_dropout_statistics():
     for a, b in ((one, other), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1])):
         both = torch.stack([a.flatten(), b.flatten()])
         assert abs(torch.corrcoef(both)[0, 1].item()) < 0.01
-    assert torch.equal(one, dropped(1))
+    assert torch.equal(one, draw_dropout(1))
 
 
 def test_which_tensors_are_supported():
