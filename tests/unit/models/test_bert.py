@@ -54,7 +54,7 @@ def test_attention_weights_are_zero_for_later_tokens():
 
 
 def test_a_mask_of_queries_is_combined_with_the_causal_mask():
-    """Two texts in one row, described apart by a mask."""
+    """Two texts in one row, separated by a mask."""
     ids, module = some_ids(1, 7), built().module
     apart = torch.block_diag(torch.ones(3, 3), torch.ones(4, 4))[None]
     both = module(ids, apart)

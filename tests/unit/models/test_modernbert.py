@@ -94,7 +94,7 @@ def test_a_sequence_longer_than_max_positions_is_an_error():
 
 
 def test_local_layers_attend_within_their_window():
-    """Two local layers of 2 indices each way: what happens further than 4 away stays unseen."""
+    """Two local layers with 2 positions on each side: tokens more than 4 away have no effect."""
     module = scramble(built(num_layers=3, global_attention_every=3, window_size=4, hidden_size=16))
     layers = {0: 0, 1: 2, 2: 4}
     ids = some_ids(1, 20)
