@@ -329,7 +329,8 @@ def _check_scalar(name: str, kind: type, value: object, metadata: tuple[Any, ...
     for item in metadata:
         if isinstance(item, Range) and value not in item:  # type: ignore[operator]
             raise ConfigError(
-                f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[kind]} {item}"
+                f"{name} is {_shorten_repr(value)}, which is out of range",
+                fix=f"use {_TYPE_NAMES[kind]} {item}",
             )
         if isinstance(item, Choices):
             one_of(name, str(value), item.names)

@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from cloze import __version__
-from cloze.cli import common, format
+from cloze.cli import command, common, format
 from cloze.cli.app import COMMANDS, load_command
 from cloze.errors import InputError
 from grams import text_model
@@ -134,7 +134,7 @@ def test_a_bug_of_ours_keeps_its_traceback() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        common.make_command(verb)(**dict.fromkeys(common.SHARED))
+        command.make_command(verb)(**dict.fromkeys(command.SHARED))
 
 
 def test_ctrl_c_is_130(tokenizer_folder: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_reader_that_was_never_there_ends_it_quietly(tokenizer_folder: Path) -
 def test_every_command_takes_the_shared_options(name: str) -> None:
     callback = load_command(name).callback
     assert callback
-    assert set(common.SHARED) <= {one.name for one in load_command(name).params}
+    assert set(command.SHARED) <= {one.name for one in load_command(name).params}
 
 
 def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.Monke
         seen.update(device=device, seed=seed, threads=os.environ["OMP_NUM_THREADS"])
 
     probe = typer.Typer()
-    probe.command()(common.make_command(verb))
+    probe.command()(command.make_command(verb))
     flags = "--json --device cpu --dtype bfloat16 --threads 3 --seed 7 --quiet"
     done = CliRunner().invoke(probe, flags)
     assert done.exit_code == 0, done.output
@@ -402,7 +402,7 @@ def test_a_place_that_cannot_be_written_is_told(capsys: pytest.CaptureFixture[st
         Path("/proc/nothing.txt").write_text("a")
 
     with pytest.raises(typer.Exit) as ended:
-        common.make_command(verb)(
+        command.make_command(verb)(
             as_json=False, device=None, dtype="", threads=None, seed=0, quiet=False
         )
     assert ended.value.exit_code == 1

@@ -55,7 +55,7 @@ def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
     A function with `**options` gets the options of its recipes, which takes time: only if `to_run`,
     not for the list of commands.
     """
-    from cloze.cli.common import Command, make_command
+    from cloze.cli.command import Command, make_command
 
     section, example = COMMANDS[name]
     module = import_module(f"cloze.cli.{name}")
@@ -98,7 +98,7 @@ class LazyCommands(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
         """`--version` and `--help`."""
-        from cloze.cli.common import simplify_parameter
+        from cloze.cli.command import simplify_parameter
 
         found = super().get_params(ctx)
         for one in found:

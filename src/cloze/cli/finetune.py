@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Command, Force, Json, Quiet
+from cloze.cli.command import Command
+from cloze.cli.common import Force, Json, Quiet
 from cloze.cli.training import (
     Out,
     Resume,

@@ -70,7 +70,7 @@ def info(folder: str | os.PathLike[str]) -> Info:
     """Describe a model folder: configuration, parameters, vocabulary, heads, labels, functions."""
     if not isinstance(folder, str | os.PathLike):
         raise InputError(
-            f"info needs a folder, but was given a {type(folder).__name__}",
+            f"info needs a folder, but was given an object of type {type(folder).__name__}",
             fix="pass the path of the folder; for a loaded model use print(model)",
         )
     family = find_file_family(folder)

@@ -1,0 +1,131 @@
+"""Commands from functions: shared options, help with defaults, errors as exit codes.
+
+`cloze --help` imports this module: anything heavier than typer is imported where it is used.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from copy import copy
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand
+
+from cloze.cli.common import (
+    CLOSED_PIPE,
+    FAILED,
+    GENERAL,
+    INTERRUPTED,
+    Device,
+    Dtype,
+    Json,
+    Quiet,
+    Seed,
+    Threads,
+    describe_os_error,
+    discard_stdout,
+    print_error,
+)
+from cloze.errors import ClozeError
+
+
+class _Shared(NamedTuple):
+    option: Any
+    default: object
+    shown: bool = False
+
+
+# Every command accepts these, so that a script may pass them to any. A command declares those that
+# it uses; the others have no effect and are not listed in its help.
+SHARED = {
+    "as_json": _Shared(Json, False),
+    "device": _Shared(Device, None),
+    "dtype": _Shared(Dtype, "float32"),
+    "threads": _Shared(Threads, None, shown=True),  # used by its callback
+    "seed": _Shared(Seed, 0),
+    "quiet": _Shared(Quiet, False),
+}
+
+
+def make_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function: add the shared options, turn errors into exit codes."""
+    signature = inspect.signature(function, eval_str=True)
+    declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    declared = [_complete_help(one) for one in declared]
+    undeclared = [name for name in SHARED if name not in signature.parameters]
+
+    @functools.wraps(function)
+    def command(**given: object) -> None:
+        for name in undeclared:
+            del given[name]
+        try:
+            function(**given)
+        except ClozeError as error:
+            print_error(error)
+            raise typer.Exit(FAILED) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(INTERRUPTED) from error
+        except BrokenPipeError as error:
+            discard_stdout()
+            raise typer.Exit(CLOSED_PIPE) from error
+        except OSError as error:
+            print_error(describe_os_error(error))
+            raise typer.Exit(FAILED) from error
+
+    added = [_shared_parameter(name) for name in undeclared]
+    whole = signature.replace(parameters=[*declared, *added])
+    command.__signature__ = whole  # type: ignore[attr-defined]
+    command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
+    return command
+
+
+def _complete_help(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Write the default into the help, as `(default 5)`, and escape [, which rich would parse."""
+    if not hasattr(parameter.annotation, "__metadata__"):
+        return parameter
+    kind, info = parameter.annotation.__origin__, copy(parameter.annotation.__metadata__[0])
+    text, default = info.help or "", parameter.default
+    unstated = default is None or default is False or default is parameter.empty
+    if "(default" not in text and not unstated:
+        names = (info.default, *(info.param_decls or ()))  # typer keeps the first as `default`
+        pair = next((name for name in names if "/" in str(name)), "")
+        shown = pair.partition("/")[0] if default is True else default
+        text = f"{text.removesuffix('.')} (default {shown})."
+    info.help, info.show_default = re.sub(r"(?<!\\)\[", r"\\[", text), False
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+class Command(TyperCommand):
+    """A command whose help shows neither the types of arguments and flags nor ranges."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's copy of it
+        """The parameters, with the general options and `--help` last."""
+        found: list[Any] = super().get_params(ctx)
+        for one in found:
+            simplify_parameter(one)
+            if "--help" in one.opts:
+                one.rich_help_panel = GENERAL
+        return sorted(found, key=lambda one: one.rich_help_panel == GENERAL)
+
+
+def simplify_parameter(parameter: Any) -> None:  # noqa: ANN401
+    """Leave out of the help what typer adds: <str>, <bool>, [x>=1], and braces in the usage."""
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar if parameter.required else f"[{parameter.metavar}]"
+        several = "" if parameter.nargs == 1 or "..." in str(name) else "..."
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - typer names it
+        parameter.get_usage_pieces = lambda ctx: [f"{name}{several}"]  # noqa: ARG005
+    elif getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    parameter._get_number_range_help_str = lambda: None
+
+
+def _shared_parameter(name: str) -> inspect.Parameter:
+    option, default, shown = SHARED[name]
+    kind, info = option.__origin__, copy(option.__metadata__[0])
+    info.hidden, info.show_default = not shown, False
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
