@@ -78,9 +78,8 @@ measured = st.integers(-4, 4).map(float) | st.floats(-1e3, 1e3).map(lambda x: ro
 def test_correlations_equal_scipy(both):
     gold, predicted = map(list, zip(*both, strict=True))
     if len({*gold}) == 1 or len({*predicted}) == 1:
-        assert (
-            regression.pearson(gold, predicted) == regression.spearman(gold, predicted) == 0
-        )  # theirs is NaN
+        # theirs is NaN
+        assert regression.pearson(gold, predicted) == regression.spearman(gold, predicted) == 0
     else:
         assert close(regression.pearson(gold, predicted), stats.pearsonr(gold, predicted).statistic)
         assert close(

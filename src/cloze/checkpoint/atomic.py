@@ -105,9 +105,8 @@ def atomic_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
         _link(pending / file, folder / file)
     for parent in {(folder / file).parent for file in files} | {folder}:
         sync_to_disk(parent)
-    done = pending.rename(
-        make_temporary_name(pending)
-    )  # one step; removing the files takes several
+    # renaming is one step; removing the files takes several
+    done = pending.rename(make_temporary_name(pending))
     sync_to_disk(folder)
     remove_path(done)
 

@@ -75,9 +75,8 @@ class Layout(ABC):
 
     strict: ClassVar[bool] = False  # unexpected weights are an error
     token_types: bool = True  # whether the library's model accepts a type for the second text
-    harmless: frozenset[str] = (
-        frozenset()
-    )  # stored names to ignore: buffers, copies of tied weights
+    # stored names to ignore: buffers, copies of tied weights
+    harmless: frozenset[str] = frozenset()
 
     @abstractmethod
     def read_config(self, values: Mapping[str, Any], stored: Iterable[str]) -> Description:

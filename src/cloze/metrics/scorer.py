@@ -33,23 +33,16 @@ PLAIN = "plain"  # tags that mark no spans, such as parts of speech
 
 # The first is the main score: early stopping watches it, and a comparison tests its difference.
 METRICS = {
-    "classify": (
-        "accuracy",
-        "f1_macro",
-        "f1",
-        "matthews_correlation",
-    ),  # the last two for two labels
+    # the last two only with two labels
+    "classify": ("accuracy", "f1_macro", "f1", "matthews_correlation"),
     "regression": ("pearson", "spearman", "mean_squared_error"),
     "similarity": ("spearman", "pearson"),  # of cosines, whose scale differs from the ratings'
     "tag": ("f1", "precision", "recall", "accuracy"),  # of spans; accuracy of words
     "tag, plain": ("accuracy", "f1_macro"),
     # of all questions; of those with and without an answer if there are both
     "answer": (
-        "f1",
-        "exact_match",
-        "has_answer_f1",
-        "has_answer_exact_match",
-        "no_answer_accuracy",
+        *("f1", "exact_match"),
+        *("has_answer_f1", "has_answer_exact_match", "no_answer_accuracy"),
     ),
     "choose": ("accuracy",),
 }

@@ -85,9 +85,8 @@ class NGram:
         bits = self.config.bits
         found = np.full(1 << bits, -np.inf)  # an element for every value of the last word's bits
         found[: self.config.vocab_size] = self.levels[0].log_p
-        for order, rank in enumerate(
-            self._find_context_ranks(context), 1
-        ):  # from short contexts to long
+        ranks = self._find_context_ranks(context)
+        for order, rank in enumerate(ranks, 1):  # from short contexts to long
             if rank >= 0:
                 found += self.levels[order - 1].backoff[rank]
                 level = self.levels[order]

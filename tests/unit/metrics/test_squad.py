@@ -91,9 +91,8 @@ def test_no_answer():
     assert score_answer([], "").f1 == score_answer([], "").exact_match == 1
     assert score_answer([], "something").f1 == 0
     assert score_answer(["something"], "").exact_match == 0
-    assert (
-        score_answer(["the"], "").exact_match == 1
-    )  # a gold answer of which nothing is left is none
+    # a gold answer that is empty after normalization is ignored
+    assert score_answer(["the"], "").exact_match == 1
     assert score_answer([], "the").exact_match == 1
 
 
