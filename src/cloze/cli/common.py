@@ -145,7 +145,7 @@ TagScheme = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=INPUT,
-        help="Scheme of the tags: IOB1, IOB2, BMES, … (default: auto-detected).",
+        help="Tag scheme of the data: IOB1, IOB2, BIOES or BMES (default: auto-detected).",
     ),
 ]
 SkipBad = Annotated[
@@ -153,7 +153,7 @@ SkipBad = Annotated[
     typer.Option(
         "--skip-bad",
         rich_help_panel=INPUT,
-        help="Skip rows that cannot be read, and print their number.",
+        help="Skip rows that cannot be read, and print how many were skipped.",
     ),
 ]
 Force = Annotated[

@@ -33,8 +33,8 @@ def finetune(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help='Model to start from: a folder, a built-in model or "org/name"; translate: a '
-            "translator to continue, or none.",
+            help='Model to start from: a folder, a built-in model or "org/name". For translate: a '
+            "translator to continue; leave it out to train a new one.",
         ),
     ] = None,
     *,
@@ -44,8 +44,8 @@ def finetune(
         typer.Option(
             "--train",
             metavar="PATH",
-            help="Training data: a file, folder or glob, which may be repeated, or - for standard "
-            "input; translate: the source file, then the target file.",
+            help="Training data: a file, folder, glob or - (standard input); may be repeated. For "
+            "translate: --train SOURCE TARGET.",
         ),
     ] = None,
     dev: Annotated[
@@ -60,8 +60,8 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe: finetune, features; translate: transformer, transformer-base, seq2seq; "
-            "or a TOML file (default: the task's).",
+            help="Recipe: finetune, features (a classifier on a frozen encoder), or a TOML file; "
+            "for translate: transformer, transformer-base or seq2seq (default: the task's).",
         ),
     ] = None,
     settings: Settings = None,

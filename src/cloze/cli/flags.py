@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from cloze.config import FieldInfo
 
-LANGUAGE_MODELS, TRANSLATE = "Language models", "Translate"
+LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate"
 # The recipes whose values are shown as defaults in the help, by command or by the group that has an
 # option. Where they differ, each value is shown with the text here.
 DEFAULT_RECIPES = {

@@ -41,7 +41,11 @@ def generate(
         bool, typer.Option("--greedy", help="Always take the most probable token.")
     ] = False,
     stop: Annotated[
-        bool, typer.Option("--stop/--no-stop", help="Stop at the end of a sentence.")
+        bool,
+        typer.Option(
+            "--stop/--no-stop",
+            help="Stop where the model generates its end symbol, or never generate that symbol.",
+        ),
     ] = True,
     files: Files = None,
     text_column: TextColumn = None,

@@ -55,7 +55,8 @@ def glue(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe: finetune, features, or a TOML file (default finetune).",
+            help="Recipe: finetune, features (a classifier on a frozen encoder), or a TOML file "
+            "(default finetune).",
         ),
     ] = None,
     settings: Settings = None,

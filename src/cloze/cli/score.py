@@ -43,7 +43,10 @@ def score(
     ] = False,
     reduction: Annotated[
         Literal["sum", "mean"],
-        typer.Option(metavar="NAME", help="Score of a sentence of a minimal pair: sum or mean."),
+        typer.Option(
+            metavar="NAME",
+            help="Minimal pairs: compare the sum or the mean of the tokens' log-probabilities.",
+        ),
     ] = "sum",
     pll_metric: Annotated[
         Literal["original", "within_word_l2r"] | None,

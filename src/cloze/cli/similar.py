@@ -52,7 +52,9 @@ def similar(
     ] = None,
     product: Annotated[
         bool,
-        typer.Option("--product", help="Rank sums and analogies by 3CosMul instead of 3CosAdd."),
+        typer.Option(
+            "--product", help="With --sum and --analogy: rank by 3CosMul instead of 3CosAdd."
+        ),
     ] = False,
     odd: Annotated[
         bool, typer.Option("--odd", help="Find the word that fits the others least.")

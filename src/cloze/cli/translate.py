@@ -39,7 +39,7 @@ def translate(
     max_length_ratio: Annotated[
         float,
         typer.Option(
-            metavar="X", help="Maximum number of output tokens per source token, plus 10."
+            metavar="X", help="Maximum output length: X times the source length, plus 10 tokens."
         ),
     ] = 2.0,
     truncation: Annotated[

@@ -62,7 +62,7 @@ class CorpusOptions(Config):
     ] = 0.01
     text_column: Annotated[
         str | None,
-        Help("Column of the text in tables: name or 1-based number (default: auto-detected)"),
+        Help("Text column of tabular files: name or 1-based number (default: auto-detected)"),
         Flag("--text-column", "COLUMN"),
     ] = None
     skip_bad: Annotated[bool, Help("Skip rows that cannot be read, and count them")] = False

@@ -39,7 +39,7 @@ class BeamConfig(Config):
     ] = 1
     length_normalization: Annotated[
         Literal["wu", "average"],
-        Help("Form of the length penalty: wu (Wu et al. 2016) or average"),
+        Help("Length penalty: wu (Wu et al. 2016), or average (divide the score by the length)"),
         Flag("--length-normalization", "NAME"),
     ] = "wu"
     length_penalty: Annotated[

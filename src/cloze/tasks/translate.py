@@ -157,7 +157,7 @@ def translate(
         length_penalty: strength of the length penalty; 0 disables it.
         length_normalization: form of the length penalty: wu (Wu et al. 2016) or average.
         no_repeat_ngram_size: n-grams of this size may not occur twice; 0 allows them.
-        max_length_ratio: maximum number of output tokens per source token, plus 10.
+        max_length_ratio: maximum output length: so many times the source length, plus 10 tokens.
         align: whether to return the alignment: how much each word attends to each source word.
         truncation: for sentences that are too long: head, tail or head+tail.
         batch_tokens: maximum number of source tokens in a batch, times the beam size.

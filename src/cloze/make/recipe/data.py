@@ -27,7 +27,7 @@ class TextData(Config):
     sources: Annotated[Files, Help("Files, folders and globs of text")] = ()
     text_column: Annotated[
         str | None,
-        Help("Column of the text in tables: name or 1-based number (default: auto-detected)"),
+        Help("Text column of tabular files: name or 1-based number (default: auto-detected)"),
         Flag("--text-column", "COLUMN"),
     ] = None
 
@@ -105,7 +105,7 @@ class LabelledData(Config):
     ] = None
     tag_scheme: Annotated[
         str | None,
-        Help("Scheme of the tags: IOB1, IOB2, BMES (default: auto-detected)"),
+        Help("Tag scheme of the data: IOB1, IOB2, BIOES or BMES (default: auto-detected)"),
         Flag("--tag-scheme", "NAME", only=("tag",)),
     ] = None
     skip_bad: Annotated[
@@ -120,8 +120,9 @@ class LabelledData(Config):
     truncation: Annotated[
         Truncation | None,
         Help(
-            "How longer texts are truncated: head, tail, head+tail or window (default: window "
-            "for answer and tag, else head)"
+            "How to shorten texts that are too long: head, tail or head+tail keep that part; "
+            "window splits the text into overlapping windows (default: window for answer and tag, "
+            "else head)"
         ),
         Flag("--truncation", "POLICY"),
     ] = None
@@ -133,7 +134,7 @@ class LabelledData(Config):
     ] = None
     context: Annotated[
         bool,
-        Help("Encode each sentence together with its neighbours"),
+        Help("Encode each sentence with as many adjacent sentences of its document as fit"),
         Flag("--context", only=("tag",)),
     ] = False
 
@@ -206,7 +207,7 @@ class VocabularyConfig(Config):
     extra_tokens: Annotated[
         int,
         Range(0, 1_000_000),
-        Help("With --init-from: number of words of the new text to add to the vocabulary"),
+        Help("With --init-from: number of frequent words of the new text to add to the vocabulary"),
         Flag("--extra-tokens", "N"),
     ] = 0
 

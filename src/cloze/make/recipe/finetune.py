@@ -60,24 +60,28 @@ class TransferConfig(Config):
     ] = None
     layers: Annotated[
         str,
-        Help(f"Features: layers to use, as numbers or one of {', '.join(LAYER_NAMES)}"),
+        Help(
+            f"With --recipe features: layers to use, as numbers or one of {', '.join(LAYER_NAMES)}"
+        ),
         Flag("--layers", "CHOICE"),
     ] = "last"
     pooling: Annotated[
         Literal["cls", "mean", "max"],
-        Help("Features: pooling over the tokens of a text: cls, mean or max"),
+        Help("With --recipe features: pooling over the tokens of a text: cls, mean or max"),
         Flag("--pooling", "NAME"),
     ] = "cls"
     l2_penalty: Annotated[
         float,
         Range(0, 1e12),
-        Help("Features: L2 penalty of the logistic regression of texts (1/C)"),
+        Help("With --recipe features: L2 penalty of the logistic regression of texts (1/C)"),
     ] = 1.0
     hidden_size: Annotated[
-        int, Range(1, 1 << 15), Help("Features: hidden size of the BiLSTM for words, per direction")
+        int,
+        Range(1, 1 << 15),
+        Help("With --recipe features: hidden size of the BiLSTM for words, per direction"),
     ] = 768
     num_layers: Annotated[
-        int, Range(1, 16), Help("Features: number of layers of the BiLSTM for words")
+        int, Range(1, 16), Help("With --recipe features: number of layers of the BiLSTM for words")
     ] = 2
 
     def __post_init__(self) -> None:

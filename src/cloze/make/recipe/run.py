@@ -59,13 +59,13 @@ class RunConfig(LoopConfig):
     tokens: Annotated[
         int | None,
         Range(1, 1 << 60),
-        Help("Training budget in tokens"),
+        Help("Training budget in tokens, padding not counted (default: by --steps or the recipe)"),
         Flag("--tokens", "N"),
     ] = None
     minutes: Annotated[
         float | None,
         Range(above=0, below=inf),
-        Help("Training budget in minutes"),
+        Help("Training budget in minutes (default: by --steps or the recipe)"),
         Flag("--minutes", "N"),
     ] = None
     epochs: Annotated[
@@ -147,7 +147,7 @@ class PretrainRun(RunConfig):
     accumulate: Annotated[
         int,
         Range(1, 1 << 20),
-        Help("Number of batches in a step (gradient accumulation), over all processes"),
+        Help("Number of batches in a step (gradient accumulation), in total over all processes"),
         Flag("--accumulate", "N"),
     ] = 1
     gradient_checkpointing: Annotated[
