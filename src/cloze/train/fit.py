@@ -9,7 +9,6 @@ first one writes files.
 
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -159,7 +158,8 @@ def fit(job: TrainingJob) -> RunResult:
         steps = training_steps(
             state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop
         )
-        deque(_consume(steps, job, best, evaluated), maxlen=0)
+        for _ in _consume(steps, job, best, evaluated):
+            pass  # the consumers do the work
         stopped = _stop_reason(state, stop)
         if stopped is None and _is_final_due(job, evaluated):
             _evaluate_last(job, best, evaluated)
