@@ -16,7 +16,7 @@ import dataclasses
 import math
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import (
     get_type_hints,
 )
 
-from cloze.errors import ConfigError
+from cloze.errors import ConfigError, MissingSettingError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 Settings = Iterable[str] | Mapping[str, Any]  # ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}
 
-_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
 _MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
@@ -61,14 +61,21 @@ class Range:
         )
 
     def __str__(self) -> str:
-        """As a fix says it: "from 1 to 1,024", "above 0", "from 0 to below 1"."""
-        low = f"from {_format_number(self.low)}" if self.low > -math.inf else ""
-        if self.above is not None:
-            low = f"above {_format_number(self.above)}"
-        high = f"to {_format_number(self.high)}" if self.high < math.inf else ""
-        if self.below is not None and self.below < math.inf:
-            high = f"{'to ' if low else ''}below {_format_number(self.below)}"
-        return " ".join(filter(None, [low, high])) or "that is finite"
+        """As a fix says it: "from 1 to 1,024", "above 0", "of at least 0 and less than 1"."""
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"from {_format_number(self.low)} to {_format_number(self.high)}"
+        limits = {
+            "of at least": self.low,
+            "above": self.above,
+            "of at most": self.high,
+            "less than": self.below,
+        }
+        finite = [
+            f"{words} {_format_number(limit)}"
+            for words, limit in limits.items()
+            if limit is not None and math.isfinite(limit)
+        ]
+        return " and ".join(finite) or "that is finite"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +158,7 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     given = read_fields(cls, values, inside=inside)
     for field in dataclasses.fields(cls):
         if field.name not in given and not _has_default(field):
-            raise ConfigError(f"{inside}{field.name} is missing", fix="add it to the settings")
+            raise MissingSettingError(inside + field.name)
     return cls(**given)
 
 
@@ -164,7 +171,7 @@ def read_fields(
     given: dict[str, Any] = {}
     for key, value in values.items():
         if key not in fields:
-            raise ConfigError(f"there is no setting {inside}{key}", fix=suggest(key, fields))
+            raise ConfigError(f"unknown setting {inside + key!r}", fix=suggest(key, fields))
         try:
             given[key] = _convert(hints[key], _with_defaults(fields[key], value), inside + key)
         except OverflowError:  # a whole number that no float holds
@@ -263,6 +270,13 @@ def number(name: str, value: object, low: float, high: float) -> float:
     return float(value)
 
 
+def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError:
+    """The error for a value that is not of the type int, float, str or bool that a field needs."""
+    return ConfigError(
+        f"{name} must be {_TYPE_NAMES[kind]}, but is {_shorten_repr(value)}", fix=fix
+    )
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """The fix for a mistyped name: the closest known name, or all of them."""
     choices = list(known)
@@ -304,28 +318,27 @@ def _check_value(name: str, hint: Any, value: object, metadata: tuple[Any, ...])
         if value not in inner:
             one_of(name, str(value), [str(choice) for choice in inner])
     elif origin is tuple:
-        _check_items(name, inner, value)
+        for item in _check_list(name, inner, value):
+            _check_value(name, inner[0], item, ())
     elif hint in _TYPE_NAMES:
         _check_scalar(name, hint, value, metadata + own_metadata)
 
 
-def _check_items(name: str, inner: tuple[Any, ...], value: object) -> None:
+def _check_list(name: str, inner: tuple[Any, ...], value: object) -> Sequence[Any]:
+    """`value` itself, or an error if it is not a list of the right length."""
     if not isinstance(value, tuple | list):
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="use a list")
+        raise ConfigError(f"{name} must be a list, but is {_shorten_repr(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
         raise ConfigError(
             f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
         )
-    for item in value:
-        _check_value(name, inner[0], item, ())
+    return value
 
 
 def _check_scalar(name: str, kind: type, value: object, metadata: tuple[Any, ...]) -> None:
     if not _has_type(kind, value):
         allowed = next((f" {item}" for item in metadata if isinstance(item, Range)), "")
-        raise ConfigError(
-            f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[kind]}{allowed}"
-        )
+        raise type_error(name, kind, value, fix=f"use {_TYPE_NAMES[kind]}{allowed}")
     for item in metadata:
         if isinstance(item, Range) and value not in item:  # type: ignore[operator]
             raise ConfigError(
@@ -379,20 +392,10 @@ def _convert(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
     if origin is Literal:
         return one_of(name, str(value), inner)
     if origin is tuple:
-        return _convert_list(inner, value, name)
+        return tuple(_convert(inner[0], item, name) for item in _check_list(name, inner, value))
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _convert_table(hint, value, name)
     return _convert_scalar(hint, value, name)
-
-
-def _convert_list(inner: tuple[Any, ...], value: object, name: str) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="use a list")
-    if inner[-1] is not ... and len(value) != len(inner):
-        raise ConfigError(
-            f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
-        )
-    return tuple(_convert(inner[0], item, name) for item in value)
 
 
 def _convert_table(kind: type[C], value: object, name: str) -> C:
@@ -420,7 +423,7 @@ def _convert_scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN
     if hint is float and type(value) is int:
         return float(value)
     if hint in _TYPE_NAMES and type(value) is not hint:
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix=f"use {_TYPE_NAMES[hint]}")
+        raise type_error(name, hint, value, fix=f"use {_TYPE_NAMES[hint]}")
     return value
 
 

@@ -17,6 +17,14 @@ class ConfigError(ClozeError, ValueError):
     """A setting is unknown, missing, out of range, or inconsistent with another."""
 
 
+class MissingSettingError(ConfigError):
+    """A required setting is missing, of a recipe unless the fix is replaced."""
+
+    def __init__(self, name: str) -> None:
+        fix = f"set it with --set {name}=VALUE, or in the TOML file"
+        super().__init__(f"{name} is missing", fix=fix)
+
+
 class InputError(ClozeError, ValueError):
     """A text, a row or an argument is invalid."""
 

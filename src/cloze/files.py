@@ -180,7 +180,8 @@ def read_text(path: Path, *, max_bytes: int = MAX_BYTES, fix: str = _FIX) -> str
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FolderError(
-            f"{path} is not valid UTF-8 (at byte {error.start:,})", fix="save it as UTF-8"
+            f"{path} is not valid UTF-8 (at byte {error.start:,})",
+            fix="save it as UTF-8" if fix == _FIX else fix,
         ) from None
     except FileNotFoundError:
         raise FolderError(f"{path} does not exist", fix="check the path") from None

@@ -186,11 +186,11 @@ class Tree(Config):
         ("layers", 0, "a whole number from 1 to 512"),
         ("layers", 2.0, "a whole number"),
         ("minutes", 0.0, "above 0"),
-        ("betas", (0.9, 1.0), "from 0 to below 1"),
+        ("betas", (0.9, 1.0), "at least 0 and less than 1"),
         ("betas", (0.9,), "a list of 2"),
         ("betas", 0.9, "a list"),
         ("preset", "minni", "did you mean 'mini'"),
-        ("preset", 3, "text"),
+        ("preset", 3, "a string"),
         ("fast", 1, "true or false"),
     ],
 )

@@ -225,7 +225,11 @@ def unsupported_function_error(model: Model, function: str) -> InputError:
 
 def not_a_model_error(given: object) -> InputError:
     """The error for an argument that is not a model."""
+    if isinstance(given, type):
+        what = f"the class {given.__name__}"
+    else:
+        what = f"{shorten(given)}, an object of type {type(given).__name__}"
     return InputError(
-        f"{shorten(given)}, of type {type(given).__name__}, is not a model",
+        f"a model is needed, but the argument is {what}",
         fix="pass the path of a model folder, or a model from cloze.load",
     )

@@ -94,7 +94,7 @@ def read_state(path: Path) -> SavedState:
         }
     except (OSError, SafetensorError) as error:
         raise _damaged_state_error(path, str(error)) from error
-    metadata = read_json(path / METADATA)
+    metadata = read_json(path / METADATA, fix=_fix_damage(path))
     return SavedState(step=metadata.pop("step"), tensors=tensors, metadata=metadata)
 
 
@@ -142,7 +142,7 @@ def _write(work: Path, state: SavedState) -> None:
 def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of each file, after verifying the manifest itself."""
     manifest = path / MANIFEST
-    match read_json(manifest):
+    match read_json(manifest, fix=_fix_damage(path)):
         case {"format_version": int(version)} if version != FORMAT_VERSION:
             raise FolderError(
                 f"{path} was saved by another version of cloze", fix="resume with that version"
@@ -190,8 +190,12 @@ def _remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _fix_damage(path: Path) -> str:
+    return f"delete the folder {path}, then run the command again with --resume"
+
+
 def _damaged_state_error(path: Path, reason: str) -> FolderError:
-    return FolderError(f"{path} is damaged: {reason}", fix="resume from an earlier state")
+    return FolderError(f"{path} is damaged: {reason}", fix=_fix_damage(path))
 
 
 def _save_error(folder: Path, step: int, error: Exception) -> FolderError:
@@ -200,7 +204,7 @@ def _save_error(folder: Path, step: int, error: Exception) -> FolderError:
     action = "free some space" if is_full else "solve this problem"
     return FolderError(
         f"the disk is full: {problem}" if is_full else f"{problem}: {error}",
-        fix=f"{action}, then resume: the states saved before are intact"
+        fix=f"{action}, then resume: the checkpoints saved earlier are intact"
         if any(_list_states(folder))
-        else f"{action}, then start the run again: it has no saved state yet",
+        else f"{action}, then start the run again: it has no checkpoint yet",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloze.config import from_mapping, in_range, one_of, to_mapping
-from cloze.errors import ConfigError, FolderError
+from cloze.errors import ConfigError, FolderError, MissingSettingError
 from cloze.interop.layout import check_version
 from cloze.text.truncation import TRUNCATIONS
 
@@ -90,7 +90,8 @@ def read_task(values: object) -> Task:
     try:
         return from_mapping(Task, settings)
     except ConfigError as error:
-        raise FolderError(f"{TASK_FILE}: {error.problem}", fix=error.fix) from None
+        fix = f"add it to {TASK_FILE}" if isinstance(error, MissingSettingError) else error.fix
+        raise FolderError(f"{TASK_FILE}: {error.problem}", fix=fix) from None
 
 
 def write_task(task: Task) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.shards import Array, read_arrays, read_shard
+from cloze.data.shards import RUN_AGAIN, Array, read_arrays, read_shard
 from cloze.errors import FolderError
 from cloze.files import read_json
 
@@ -80,19 +80,22 @@ class Corpus:
             is_partial = (path / SHARDS).is_dir()
             raise FolderError(
                 f"{path} is an incomplete corpus" if is_partial else f"{path} is not a corpus",
-                fix="run the same command again; finished shards are kept"
+                fix="run the same command again; finished shards are reused"
                 if is_partial
                 else "prepare a corpus there, or check the path",
             )
         description = read_json(
-            path / DESCRIPTION, max_bytes=_MAX_DESCRIPTION_BYTES, fix="prepare the corpus again"
+            path / DESCRIPTION,
+            max_bytes=_MAX_DESCRIPTION_BYTES,
+            fix=RUN_AGAIN,
         )
         _check_format(path, description)
         try:
             return cls(path, description)
         except (KeyError, TypeError, ValueError) as error:
             raise FolderError(
-                f"{path} is a damaged corpus ({error})", fix="prepare the corpus again"
+                f"{path} is a damaged corpus ({error})",
+                fix=RUN_AGAIN,
             ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,6 +222,6 @@ def _resolve_entry(folder: Path, entry: Mapping[str, Any]) -> Path:
     if path.exists() and path.stat().st_size != entry["bytes"]:
         raise FolderError(
             f"{path} is truncated: {path.stat().st_size:,} of {entry['bytes']:,} bytes",
-            fix="prepare the corpus again; intact shards are kept",
+            fix=RUN_AGAIN,
         )
     return path

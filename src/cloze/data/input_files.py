@@ -15,6 +15,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from cloze.errors import InputError, MissingExtraError
 from cloze.files import PathLike
 
+STDIN = "standard input"  # its name in errors
+
 # File name endings and the format of the rows.
 TEXT_FORMATS: Mapping[str, str] = {
     ".txt": "lines",

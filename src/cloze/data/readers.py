@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 from cloze.data.input_files import (
     MAX_LINE_BYTES,
+    STDIN,
     TextLines,
     UnreadableFileError,
     detect_file_format,
@@ -78,7 +79,11 @@ def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T 
         yield error
     else:
         if empty:
-            yield InputError(f"{file}: the file is empty", fix="leave it out")
+            yield (
+                InputError(f"{STDIN} is empty", fix="pipe in data, or name a file")
+                if file == STDIN
+                else InputError(f"{file}: the file is empty", fix="leave it out")
+            )
 
 
 def _read_text_format(path: Path, read: "Reader", column: str | None) -> Iterator[RowOrError]:
@@ -156,9 +161,10 @@ def column_count_error(
     record: Sequence[str], first: Sequence[str], what: str, where: str
 ) -> InputError:
     """The error for a record with more or fewer fields than the first."""
+    can_quote = split_endings(where.rpartition(":")[0])[0] == ".csv"  # other formats have no quotes
     return InputError(
         f"{where}: {len(record)} columns, but {what} has {len(first)}",
-        fix="quote fields that contain the separator, or fix the row",
+        fix="quote fields that contain a comma, or fix the row" if can_quote else "fix the row",
     )
 
 

@@ -30,7 +30,7 @@ Array: TypeAlias = NDArray[Any]
 
 _DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
 _MAX_HEADER_BYTES = 2**16
-_PREPARE_AGAIN = "prepare the corpus again; intact shards are kept"
+RUN_AGAIN = "run the same command again; intact shards are reused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +92,9 @@ def read_shard(path: Path) -> Shard:
         )
         is_consistent = len(shard.words) == (len(shard.ids) + 7) // 8
     except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(
-            f"{path} is not a shard of a corpus ({error})", fix=_PREPARE_AGAIN
-        ) from error
+        raise FolderError(f"{path} is not a shard of a corpus ({error})", fix=RUN_AGAIN) from error
     if not is_consistent:
-        raise FolderError(
-            f"{path} is damaged: its arrays have inconsistent lengths", fix=_PREPARE_AGAIN
-        )
+        raise FolderError(f"{path} is damaged: its arrays have inconsistent lengths", fix=RUN_AGAIN)
     return shard
 
 
@@ -109,17 +105,15 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= min(_MAX_HEADER_BYTES, size - 8):
-                raise FolderError(f"{path} is truncated or damaged", fix=_PREPARE_AGAIN)
+                raise FolderError(f"{path} is truncated or damaged", fix=RUN_AGAIN)
             header = json.loads(file.read(length))
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         metadata = json.loads(header.pop("__metadata__", {}).get("cloze", "{}"))
         arrays = {name: _map_array(mapped, 8 + length, **entry) for name, entry in header.items()}
     except OSError as error:
-        raise FolderError(f"{path} cannot be read: {error.strerror}", fix=_PREPARE_AGAIN) from error
+        raise FolderError(f"{path} cannot be read: {error.strerror}", fix=RUN_AGAIN) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderError(
-            f"{path} is truncated or damaged ({error})", fix=_PREPARE_AGAIN
-        ) from error
+        raise FolderError(f"{path} is truncated or damaged ({error})", fix=RUN_AGAIN) from error
     return arrays, metadata
 
 

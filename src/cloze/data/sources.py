@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from cloze.data.input_files import TEXT_FORMATS, TextLines, find_files, split_endings
+from cloze.data.input_files import STDIN, TEXT_FORMATS, TextLines, find_files, split_endings
 from cloze.data.readers import (
     Row,
     RowOrError,
@@ -38,7 +38,6 @@ __all__ = [
     "store_streams",
 ]
 
-STDIN = "standard input"
 _EMPTY_FIX = "check the command that writes to the pipe"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
@@ -194,11 +193,17 @@ def check_row_source(source: Iterable[T]) -> Iterable[T]:
     # a dictionary of splits, or a data frame
     if isinstance(source, Mapping) or hasattr(source, "columns"):
         raise InputError(
-            f"a {type(source).__name__} is not an iterable of rows",
-            fix="pass one split (data['train']) or one column (table['text']); "
-            "put a list of rows inside another list",
+            f"a {type(source).__name__} is not an iterable of rows", fix=_describe_row_fix(source)
         )
     return source
+
+
+def _describe_row_fix(source: object) -> str:
+    if hasattr(source, "columns"):
+        return "pass one column (table['text']), or a list of rows"
+    if isinstance(source, Mapping) and any(isinstance(value, str) for value in source.values()):
+        return "it is one row: pass the rows as one source, a list in a list ([[row, row]])"
+    return "pass one split (data['train'])"
 
 
 def _read_iterable(source: Iterable[object], column: str | None) -> Iterator[RowOrError]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from cloze.config import from_mapping, to_mapping
-from cloze.errors import ConfigError, FolderError
+from cloze.errors import ConfigError, FolderError, MissingSettingError
 from cloze.interop.layout import Description, Layout, check_version
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import get_family
@@ -41,11 +41,15 @@ class OwnLayout(Layout):
         try:
             for name in self.required:
                 if name not in settings:
-                    raise ConfigError(f"{name} is missing", fix="add it to config.json")
+                    raise MissingSettingError(name)
             config = from_mapping(kind, settings)
             config.check_complete()
         except ConfigError as error:
-            raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
+            is_missing = isinstance(error, MissingSettingError)
+            raise FolderError(
+                f"config.json: {error.problem}",
+                fix="add it to config.json" if is_missing else error.fix,
+            ) from None
         return Description(config=config, format_version=version)
 
     def write_config(

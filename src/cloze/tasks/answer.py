@@ -206,8 +206,8 @@ def encode_examples(
 def _check_truncation(task: Task) -> None:
     if task.truncation == "head+tail":
         raise InputError(
-            "question answering does not support truncation head+tail: a gap could split an answer",
-            fix="use the truncation window, head or tail",
+            "question answering does not support truncation 'head+tail': a gap may split an answer",
+            fix="use truncation='window', 'head' or 'tail' (command line: --truncation window)",
         )
 
 

@@ -234,13 +234,13 @@ def _truncate(
     if task.truncation is None and not model.pooling:
         raise InputError(
             f"{example.origin}: text and option have {count:,} tokens (special tokens included), "
-            f"but the model's maximum is {model.max_length:,}",
+            f"but the model's maximum length is {model.max_length:,}",
             fix="shorten the text, or choose a truncation: head, tail, head+tail",
         )
     if task.truncation == "window":
         raise InputError(
-            "multiple choice does not support truncation window: it needs the text in one sequence",
-            fix="use the truncation head, tail or head+tail",
+            "multiple choice does not support truncation 'window': it needs a single sequence",
+            fix="use truncation='head', 'tail' or 'head+tail' (command line: --truncation head)",
         )
     (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
     return encoding

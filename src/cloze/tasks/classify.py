@@ -220,10 +220,13 @@ def _find_targets(model: Model, example: TextExample) -> tuple[int | float, ...]
     try:
         value = float(label)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
         raise InputError(
             f"{example.origin}: the model predicts numbers, but the label is {label!r}",
             fix="correct the row, or use a model for classification",
+        ) from None
+    if not math.isfinite(value):
+        raise InputError(
+            f"{example.origin}: the label must be a finite number, but is {label}",
+            fix="correct the row",
         )
     return (value,)

@@ -206,7 +206,7 @@ def _check_same_kind(kinds: Mapping[str, str]) -> str:
     for name, kind in kinds.items():
         if kind != kinds[first]:
             raise InputError(
-                f"{first} is {KINDS[kinds[first]]}, but {name} is {KINDS[kind]}",
+                f"{first!r} is {KINDS[kinds[first]]}, but {name!r} is {KINDS[kind]}",
                 fix="compare models for the same task",
             )
     return kinds[first]
@@ -244,7 +244,7 @@ def _score_examples(
                 progress=_named_progress(progress, name),
             )
         except InputError as error:
-            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+            raise InputError(f"model {name!r}: {error.problem}", fix=error.fix) from None
     return evaluations
 
 
@@ -267,13 +267,13 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
         try:
             kind = metric_kind(require_task(model).name, model.config.problem_type)
         except InputError as error:
-            raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+            raise InputError(f"model {name!r}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and detect_tag_scheme(model.labels) == "plain"
         tasks[name] = "tag words" if plain else "predict numbers" if kind == "regression" else kind
     for name in others:
         if tasks[name] != tasks[first]:
             raise InputError(
-                f"the task of {first} is {tasks[first]}, but that of {name} is {tasks[name]}",
+                f"the task of {first!r} is {tasks[first]}, but that of {name!r} is {tasks[name]}",
                 fix="compare models for the same task",
             )
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from cloze.checkpoint.model import Model, check_capability
-from cloze.checkpoint.task import Task, override_truncation
+from cloze.checkpoint.task import Task, infer_task, override_truncation
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import (
     ChoiceExample,
@@ -243,10 +243,15 @@ def compute_metrics(
 def require_task(model: Model) -> Task:
     """The task a model was fine-tuned for, or an error."""
     check_capability(model, "do a task")
+    if model.task is None and (implied := infer_task(model.head)) is not None:
+        raise InputError(
+            f"this model has a head for `{implied.name}` ({model.head}), but its task is not set",
+            fix="save the model and load it again: then the task follows from the head",
+        )
     if model.task is None:
         raise InputError(
             "this model was not fine-tuned for a task: "
-            + (f"its head is {model.head}" if model.head else "it has no head"),
+            + (f"its head is {model.head}" if model.head else "it has no task head"),
             fix="fine-tune it first: cloze finetune TASK MODEL",
         )
     return model.task

@@ -209,8 +209,8 @@ def _crop_around(
     first, stop = positions[0], positions[-1] + 1
     if stop - first > room:
         raise InputError(
-            f"the masks are {stop - first:,} tokens apart, but the model's maximum is "
-            f"{max(room, 0):,} tokens",
+            f"the masks are {stop - first:,} tokens apart, but the model's maximum length leaves "
+            f"room for {max(room, 0):,} tokens",
             fix="split the text into parts with one mask each",
         )
     start = max(inside.start, min((first + stop - room) // 2, inside.stop - room))

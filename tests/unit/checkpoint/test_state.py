@@ -84,7 +84,7 @@ def test_any_damage_to_any_file_is_detected(tmp_path, name):
     ]
     for content in damaged:
         file.write_bytes(content)
-        with raises(FolderError, name):
+        with raises(FolderError, name, fix=(new, "--resume")):
             verify_state(new)
         with pytest.warns(DamagedStateWarning, match=name):
             assert find_newest_state(tmp_path) == old

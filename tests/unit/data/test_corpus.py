@@ -89,7 +89,7 @@ def test_a_folder_without_a_corpus_is_reported(tmp_path):
     with raises(FolderError, "corpus"):
         Corpus.open(tmp_path)
     (tmp_path / "corpus.json").write_text("{")
-    with raises(FolderError, "corpus.json", "JSON", fix="corpus"):
+    with raises(FolderError, "corpus.json", "JSON", fix="same command"):
         Corpus.open(tmp_path)
 
 

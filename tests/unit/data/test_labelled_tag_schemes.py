@@ -78,6 +78,9 @@ def test_invalid_spans_are_rejected() -> None:
     assert spans_to_tags([(1, 3, "A"), (3, 4, "A")], 5) == ("O", "B-A", "I-A", "B-A", "O")
     with raises(InputError, "spans", "1", "3"):
         spans_to_tags([(0, 2, "A"), (1, 3, "B")], 3)
-    for wrong in [(-1, 1, "A"), (1, 1, "A"), (2, 4, "A")]:
-        with raises(InputError, "span", "3 words"):
+    for wrong in [(-1, 1, "A"), (2, 4, "A")]:
+        with raises(InputError, "span", "3 words", fix="exclusive"):
             spans_to_tags([wrong], 3)
+    for start, end in [(1, 1), (2, 1)]:
+        with raises(InputError, f"span {start} to {end}", fix=f"{start} to {start + 1}"):
+            spans_to_tags([(start, end, "A")], 3)

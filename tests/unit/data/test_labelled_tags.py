@@ -300,9 +300,9 @@ def test_an_invalid_row_is_reported_and_its_sentence_skipped(
     [
         (
             {"text": "a b c", "spans": [[0, 3, "X"], [2, 5, "Y"]]},
-            ("(0, 3, 'X')", "(2, 5, 'Y')", "overlap"),
+            ("'X' (characters 0 to 3)", "'Y' (characters 2 to 5)", "overlap"),
         ),
-        ({"text": "a b", "spans": [[1, 2, "X"]]}, ("(1, 2, 'X')", "word")),
+        ({"text": "a b", "spans": [[1, 2, "X"]]}, ("'X' (characters 1 to 2)", "word")),
         (
             {"text": "a b", "spans": [[0, 4, "X"]]},
             ("[0, 4, 'X']", "3 characters"),

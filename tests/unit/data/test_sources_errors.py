@@ -118,9 +118,11 @@ def test_a_file_without_permission_is_reported(
         texts(path)
 
 
-@pytest.mark.parametrize("wrong", [{"train": ["a"]}, [{"text": "a"}]])
-def test_splits_and_bare_rows_are_rejected(wrong: object) -> None:
-    with raises(InputError, "dict", "rows", fix="train"):
+@pytest.mark.parametrize(
+    ("wrong", "fix"), [({"train": ["a"]}, "data['train']"), ([{"text": "a"}], "[[row, row]]")]
+)
+def test_splits_and_bare_rows_are_rejected(wrong: object, fix: str) -> None:
+    with raises(InputError, "dict", "rows", fix=fix):
         read_rows(wrong)
 
 
@@ -131,7 +133,7 @@ def test_a_data_frame_is_rejected() -> None:
         def __iter__(self) -> object:
             return iter(self.columns)
 
-    with raises(InputError, "DataFrame"):
+    with raises(InputError, "DataFrame", fix="table['text']"):
         read_rows(DataFrame())
 
 

@@ -85,7 +85,7 @@ def test_mistakes(base, trained, tmp_path):
         ("transfer.layers=lst", ("transfer.layers", "lst"), "last"),
         ("loss.label_smoothing=2.0", ("loss.label_smoothing", "2.0"), "0 to 1"),
         ("data.truncation=middle", ("data.truncation", "middle"), "head"),
-        ("data.hold_out=1.5", ("data.hold_out", "1.5"), "below 1"),
+        ("data.hold_out=1.5", ("data.hold_out", "1.5"), "less than 1"),
         ("run.patience=0", ("run.patience", "0"), "1"),
         ("run.batch_size=0", ("run.batch_size", "0"), "1"),
         ("run.epochs=0.0", ("run.epochs", "0.0"), "above 0"),

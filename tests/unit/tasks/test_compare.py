@@ -132,10 +132,10 @@ def test_what_cannot_be_compared(examples):
     tagger = tiny_model("token", labels=("O", "B-X"), task=Task(name="tag"))
     words = tiny_model("token", labels=("NOUN", "VERB"), task=Task(name="tag"))
     for models, message in (
-        ({"a": one, "b": tagger}, ("a is classify", "b is tag")),
+        ({"a": one, "b": tagger}, ("'a' is classify", "'b' is tag")),
         ({"a": one, "b": number}, ("classify", "number")),
         ({"a": tagger, "b": words}, ("tag", "words")),
-        ({"a": one, "b": replace(one, task=None)}, ("b:", "task")),
+        ({"a": one, "b": replace(one, task=None)}, ("model 'b':", "task", "classify")),
         ({"a": one, "b": classifier(labels=("no", "si"))}, "f.tsv"),
         ({}, ("model", "compare")),
     ):

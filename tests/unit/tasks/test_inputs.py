@@ -100,7 +100,8 @@ OTHERS = (None, 5, b"runs/bert", {}, ["runs/bert"], object(), SimpleNamespace(co
 @pytest.mark.parametrize("verb", [*ASKED, "export"])
 def test_what_is_no_model(verb, given, tmp_path):
     ask = ASKED.get(verb) or (lambda model: cloze.export("arpa", model, tmp_path / "out"))
-    with raises(InputError, type(given).__name__, fix="folder"):
+    name = f"class {given.__name__}" if isinstance(given, type) else type(given).__name__
+    with raises(InputError, name, fix="folder"):
         ask(given)
 
 

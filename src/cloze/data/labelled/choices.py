@@ -75,8 +75,8 @@ def _parse_example(record: Record, turns: object, name: str | None) -> ChoiceExa
     questions = [value[key] for key in QUESTIONS if key in value]
     if not texts and not questions:
         raise InputError(
-            f"{where}: there is neither a text nor a question",
-            fix=f"use one of these names for the text: {', '.join(TEXTS)}",
+            f"{where}: multiple choice needs a context or a question, but both columns are missing",
+            fix=f"add a column for the context, with one of these names: {', '.join(TEXTS)}",
         )
     options, names = _parse_options(value, where)
     return ChoiceExample(

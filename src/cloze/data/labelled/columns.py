@@ -3,9 +3,9 @@
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import NamedTuple
 
-from cloze.config import suggest
 from cloze.errors import InputError
 
 # Pairs of texts, in the order of published code for BERT.
@@ -218,9 +218,10 @@ def find_column(names: Sequence[str], column: str | None, where: str) -> str | N
 
 def missing_column_error(names: Sequence[str], column: str, where: str) -> InputError:
     """The error for a column name that does not exist."""
+    near = get_close_matches(column, names, n=1)
     return InputError(
         f"{where}: no column is named {column!r}, the columns are {format_names(names)}",
-        fix=suggest(column, names),
+        fix=f"did you mean {near[0]!r}?" if near else f"choose from {format_names(names)}",
     )
 
 

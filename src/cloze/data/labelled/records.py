@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cloze.data.input_files import (
     MAX_LINE_BYTES,
+    STDIN,
     TextLines,
     UnreadableFileError,
     detect_file_format,
@@ -32,7 +33,6 @@ from cloze.data.readers import (
     read_parquet,
 )
 from cloze.data.sources import (
-    STDIN,
     OnError,
     Source,
     as_list,
@@ -282,7 +282,7 @@ def _read_whole_text(part: Path | Pipe) -> str:
         size = len(text)
     if size > MAX_JSON_CHARS:
         raise UnreadableFileError(
-            f"{name}: the file is larger than {MAX_JSON_CHARS >> 20} MiB",
+            f"{name}: a .json file may have at most {MAX_JSON_CHARS >> 20} MiB",
             fix="convert it to JSON lines (jq -c '.[]') in a file that ends in .jsonl",
         )
     return text

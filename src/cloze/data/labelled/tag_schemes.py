@@ -87,10 +87,15 @@ def spans_to_tags(spans: Iterable[Span], count: int) -> tuple[str, ...]:
     """Encode spans as the IOB2 tags of `count` words; the inverse of `tags_to_spans`."""
     tags = [OUTSIDE] * count
     for first, last, label in spans:
-        if not 0 <= first < last <= count:
+        if first < 0 or last > count:
             raise InputError(
                 f"span {first} to {last} is outside the {count:,} words",
-                fix="count words from 0; the end is the word after the last",
+                fix="count words from 0; the end is exclusive",
+            )
+        if first >= last:
+            raise InputError(
+                f"span {first} to {last} contains no word",
+                fix=f"the end is exclusive: word {first} alone is {first} to {first + 1}",
             )
         if any(tag != OUTSIDE for tag in tags[first:last]):
             raise InputError(

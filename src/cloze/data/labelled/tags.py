@@ -185,7 +185,8 @@ def _parse_spans(text: str, record: Record, key: str | None) -> Tagged:
     for before, after in pairwise(spans):
         if after[0] < before[1]:
             raise InputError(
-                f"{record.where}: the spans {before} and {after} overlap",
+                f"{record.where}: the spans {_describe_span(before)} and "
+                f"{_describe_span(after)} overlap",
                 fix="remove one of them: a word has one tag",
             )
     words = find_words(text, {border for span in spans for border in span[:2]})
@@ -196,11 +197,19 @@ def _parse_spans(text: str, record: Record, key: str | None) -> Tagged:
     )
 
 
+def _describe_span(span: tuple[int, int, str]) -> str:
+    start, end, label = span
+    return f"{label!r} (characters {start} to {end})"
+
+
 def _to_word_span(span: tuple[int, int, str], words: WordSpans, where: str) -> tuple[int, int, str]:
     start, end, label = span
     inside = [n for n, (first, last) in enumerate(words) if start <= first and last <= end]
     if not inside:
-        raise InputError(f"{where}: the span {span} contains no word", fix="move it, or remove it")
+        raise InputError(
+            f"{where}: the span {_describe_span(span)} contains no word",
+            fix="move it, or remove it",
+        )
     return inside[0], inside[-1] + 1, label
 
 

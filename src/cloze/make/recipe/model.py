@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from cloze.checkpoint.source import builtin, find_path, find_saved_model
-from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping
+from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping, type_error
 from cloze.errors import ConfigError
 from cloze.files import read_json
 from cloze.models.configs.base import ModelConfig
@@ -50,6 +50,7 @@ class ModelChoice(Config):
     config: ModelConfig | None = None  # None: of the model to continue
 
     def __post_init__(self) -> None:
+        _check_preset("preset", self.preset, self.family)
         super().__post_init__()
         if self.config is not None:
             object.__setattr__(self, "family", self.config.family)
@@ -69,6 +70,7 @@ class ModelChoice(Config):
     def from_table(cls, values: Mapping[str, Any], name: str) -> "ModelChoice":
         """From the settings of the choice and those of the family's configuration together."""
         own = {field.name for field in fields(cls)} - {"config"}
+        _check_preset(f"{name}.preset", values.get("preset"), values.get("family", cls.family))
         choice = read_fields(
             cls, {key: values[key] for key in values if key in own}, inside=f"{name}."
         )
@@ -118,6 +120,16 @@ def preset_settings(family: str) -> set[str]:
     return {name for settings in presets.values() for name in settings}
 
 
+def _check_preset(name: str, preset: object, family: object) -> None:
+    """Raise an error that names the presets unless a preset is a string."""
+    if preset is not None and not isinstance(preset, str):
+        known = find_family(family)
+        presets = known.config_class.PRESETS if known else ()
+        raise type_error(
+            name, str, preset, fix=f"choose from {', '.join(presets)}" if presets else "use a name"
+        )
+
+
 def _make_config(family: str, preset: str | None, settings: Mapping[str, Any]) -> ModelConfig:
     config_class = get_family(family).config_class
     if preset is None and DEFAULT_PRESET in config_class.PRESETS:
@@ -147,7 +159,7 @@ def _check_names(
         if key not in known:
             others = [one.name for one in list_families().values() if key in _names_of(one)]
             raise ConfigError(
-                f"there is no setting {name}.{key} of the family {config_class.family}"
+                f"unknown setting '{name}.{key}' of the family {config_class.family}"
                 + (f", only of {', '.join(others)}" if others else ""),
                 fix=suggest(key, [*sorted(own), *known]),
             )
