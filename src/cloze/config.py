@@ -75,7 +75,7 @@ class Range:
             for words, limit in limits.items()
             if limit is not None and math.isfinite(limit)
         ]
-        return " and ".join(finite) or "that is finite"
+        return " and ".join(finite).replace("and of ", "and ") or "that is finite"
 
 
 @dataclasses.dataclass(frozen=True)

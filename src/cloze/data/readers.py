@@ -163,8 +163,10 @@ def column_count_error(
     """The error for a record with more or fewer fields than the first."""
     can_quote = split_endings(where.rpartition(":")[0])[0] == ".csv"  # other formats have no quotes
     return InputError(
-        f"{where}: {len(record)} columns, but {what} has {len(first)}",
-        fix="quote fields that contain a comma, or fix the row" if can_quote else "fix the row",
+        f"{where}: {len(record)} column{'s' * (len(record) != 1)}, but {what} has {len(first)}",
+        fix="quote fields that contain a comma, or correct the row"
+        if can_quote
+        else "correct the row",
     )
 
 
