@@ -280,7 +280,7 @@ def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError
 def suggest(word: str, known: Iterable[str]) -> str:
     """The fix for a mistyped name: the closest known name, or all of them."""
     choices = list(known)
-    near = get_close_matches(word, choices, n=1)
+    near = get_close_matches(word, choices, n=1, cutoff=0.7)
     return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
 
 
@@ -330,7 +330,7 @@ def _check_list(name: str, inner: tuple[Any, ...], value: object) -> Sequence[An
         raise ConfigError(f"{name} must be a list, but is {_shorten_repr(value)}", fix="use a list")
     if inner[-1] is not ... and len(value) != len(inner):
         raise ConfigError(
-            f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)}"
+            f"{name} is {_shorten_repr(list(value))}", fix=f"use a list of {len(inner)} values"
         )
     return value
 
@@ -405,7 +405,10 @@ def _convert_table(kind: type[C], value: object, name: str) -> C:
     the field alone: "lr is 7".
     """
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name} is {_shorten_repr(value)}", fix="it is a table of settings")
+        raise ConfigError(
+            f"{name} is {_shorten_repr(value)}, but it is a table of settings",
+            fix=f"set one of its settings: {name}.NAME",
+        )
     read = getattr(kind, "from_table", None)
     if read is not None:
         made: C = read(value, name)

@@ -39,7 +39,7 @@ class MissingExtraError(ClozeError, ImportError):
     def __init__(self, feature: str, *, extra: str) -> None:
         super().__init__(
             f"{feature} requires a library that is not installed",
-            fix=f"pip install 'cloze[{extra}]'",
+            fix=f"pip install 'cloze[{extra}]' (in a checkout: pip install '.[{extra}]')",
         )
 
 

@@ -32,7 +32,7 @@ REDUCED = [
     (r"^accumulate = \d+", "accumulate = 1"),
     (r"^(epochs) = [\d.]+", r"\1 = 1"),
     (r"^(minutes|steps) = [\d.]+", "steps = 2"),
-    (r'^dtype = "bf16"', "fast = true"),  # on a CPU: batches made as on a GPU
+    (r'^dtype = "bfloat16"', "fast = true"),  # on a CPU: batches made as on a GPU
 ]
 
 

@@ -28,7 +28,7 @@ from cloze.models.ngram import Floats, Ints, Level, NGram
 from cloze.text.tokenizer_training import build_whitespace_tokenizer
 
 _DTYPES = {"I64": "<i8", "F32": "<f4"}
-_AGAIN = "download the folder or train the model again: the file is damaged"
+_AGAIN = "download the folder or train the model again"
 _ROWS = 1 << 20  # checked at once
 
 
@@ -129,10 +129,15 @@ def _check_keys(name: str, keys: Ints, below: int, config: NGramConfig) -> None:
     for start in range(0, len(keys), _ROWS):
         part = keys[start : start + _ROWS]
         if part[0] <= last or (part[1:] <= part[:-1]).any():
-            raise FolderError(f"{name} is not in ascending order", fix=_AGAIN)
+            raise FolderError(
+                f"model.safetensors is damaged: {name} is not in ascending order", fix=_AGAIN
+            )
         last = int(part[-1])
         if last >> bits >= below or (part & ((1 << bits) - 1)).max() >= config.vocab_size:
-            raise FolderError(f"{name} refers to contexts or words that do not exist", fix=_AGAIN)
+            raise FolderError(
+                f"model.safetensors is damaged: {name} refers to unknown contexts or words",
+                fix=_AGAIN,
+            )
 
 
 def _check_logs(name: str, logs: Floats) -> None:

@@ -75,7 +75,7 @@ def similar(
         typer.Option(
             "--no-header",
             rich_help_panel=INPUT,
-            help="The file has no header line, like those of GloVe (default: auto-detected).",
+            help="The file has no header line; GloVe files have none (default: auto-detected).",
         ),
     ] = False,
     plot: Annotated[

@@ -36,9 +36,9 @@ def tag(
         str,
         typer.Option(
             metavar="CHOICE",
-            help="How the tag of a word follows from its tokens: first (the first token), average "
-            "(mean of the probabilities) or max (the most confident token). simple joins tokens "
-            "instead of words to spans, none prints each token.",
+            help="Tag of a word with several tokens: that of the first token (first), of the mean "
+            "probabilities (average) or of the most confident token (max); simple merges tokens "
+            "instead of words into spans, none prints every token.",
         ),
     ] = "first",
     truncation: Truncation = None,

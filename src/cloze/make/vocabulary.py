@@ -38,7 +38,7 @@ def vocabulary(
         size: maximum number of tokens, special tokens included.
         lowercase: convert text to lower case and remove accents (default: for wordpiece and word).
         strip_accents: remove accents, or keep them (default: the value of `lowercase`).
-        chinese: treat every Chinese character as a word; bpe has no such words.
+        chinese: treat every Chinese character as a word; without effect for bpe.
         byte_fallback: encode rare characters as bytes instead of [UNK].
         min_count: minimum number of occurrences of a token.
         text_column: text column of tables: name or 1-based number (default: auto-detected).

@@ -96,7 +96,7 @@ def compute_varlen_attention(
     if query.dtype not in (torch.bfloat16, torch.float16):
         raise ConfigError(
             f"attention over variable-length rows on a GPU cannot be computed in {query.dtype}",
-            fix="train in bf16 (--dtype bf16)",
+            fix="train in bfloat16 (--dtype bfloat16)",
         )
     reach = context.reach(window_size)
     side = -1 if reach is None else reach

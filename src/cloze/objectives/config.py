@@ -25,7 +25,7 @@ class MaskingConfig(Config):
     ] = 0.15
     whole_word: Annotated[
         bool,
-        Help("Select whole words instead of single tokens"),
+        Help("Mask whole words instead of single tokens"),
         Flag("--whole-word/--no-whole-word"),
     ] = False
     # of the selected tokens: [MASK], a random token, unchanged

@@ -15,8 +15,8 @@ Parallelism = Literal["ddp", "fsdp"]
 # Every name of a data type that commands accept, and the one that recipes use.
 DTYPE_NAMES: dict[str, str] = {
     "float32": "float32",
-    "bfloat16": "bf16",
-    "bf16": "bf16",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
 }
 
 Beta = Annotated[float, Range(0, below=1)]
@@ -64,7 +64,7 @@ class LoopConfig(Config):
     dtype: Annotated[
         str,
         Choices(*DTYPE_NAMES),
-        Help("Data type of the forward pass: float32, or bfloat16 in mixed precision"),
+        Help("Data type of the forward pass: float32, or bfloat16 (mixed precision)"),
         Flag("--dtype", metavar="NAME"),
     ] = "float32"
     clip_norm: Annotated[

@@ -8,7 +8,7 @@ import torch
 
 from cloze.train.config import DTYPE_NAMES
 
-_AUTOCAST = {"float32": None, "bf16": torch.bfloat16}
+_AUTOCAST = {"float32": None, "bfloat16": torch.bfloat16}
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def seed_rng(device: torch.device, *key: int) -> Iterator[torch.Generator]:
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:
     """Mixed precision: weights and optimizer stay in float32.
 
-    bf16 has float32's range, so losses need no scaling.
+    bfloat16 has float32's range, so losses need no scaling.
     """
     found = _AUTOCAST[DTYPE_NAMES[dtype]]
     return torch.autocast(device.type, dtype=found, enabled=found is not None)

@@ -126,7 +126,7 @@ def _halve_micro_batches(state: TrainState, max_divisible: int) -> int:
     if not max_divisible:
         raise TrainingError(
             f"out of memory in step {state.progress.step + 1} with a single sequence at a time",
-            fix="use shorter sequences, gradient checkpointing, bf16, FSDP or a smaller model",
+            fix="use shorter sequences, gradient checkpointing, bfloat16, FSDP or a smaller model",
         )
     state.max_micro_tokens = max_divisible // 2
     warnings.warn(

@@ -113,5 +113,5 @@ def test_what_cannot_be(settings, message):
 )
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in ASKED if not one.startswith("run.fast")]
-    with raises(ConfigError, "device", fix="--dtype bf16"):
+    with raises(ConfigError, "device", fix="--dtype bfloat16"):
         is_fast(recipe(settings=[*asked, *settings]), "cpu", 1)

@@ -164,5 +164,5 @@ def test_what_cannot_be(settings, message):
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in SMALL if not one.startswith("run.fast")]
     made = recipe(settings=[*asked, "objective.kind=detection", *settings])
-    with raises(ConfigError, "device", fix="--dtype bf16"):
+    with raises(ConfigError, "device", fix="--dtype bfloat16"):
         is_fast(made, "cpu", 1)

@@ -99,5 +99,5 @@ def test_float32_on_a_gpu_is_an_error():
         device = torch.device("cuda")
 
     qkv = torch.zeros(3, 3, 8).as_subclass(OnGpu)
-    with raises(ConfigError, "torch.float32", fix="--dtype bf16"):
+    with raises(ConfigError, "torch.float32", fix="--dtype bfloat16"):
         attend(qkv, row_of((3,)))

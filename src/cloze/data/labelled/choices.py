@@ -101,7 +101,8 @@ def _parse_options(value: Mapping[str, Any], where: str) -> tuple[tuple[str, ...
     if not isinstance(listed, list) or len(listed) < MIN_OPTIONS:
         raise InputError(
             f"{where}: there are no options",
-            fix=f"add a list of two or more options under one of {', '.join(OPTIONS)}",
+            fix="add a list of two or more options under one of the keys "
+            + ", ".join(map(repr, OPTIONS)),
         )
     options = tuple(parse_text(option, where) for option in listed)
     return options, names or [chr(ord("A") + number) for number, _ in enumerate(options)]

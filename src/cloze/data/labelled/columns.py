@@ -137,7 +137,8 @@ def find_columns_by_content(
     if text is None:
         raise InputError(
             f"{where}: the text column is unknown: {len(names)} columns without a header",
-            fix="pass 1-based numbers (text=…, label=…), or add a header",
+            fix="give the columns by 1-based number, such as --text-column 1 --label-column 2 (in "
+            "Python text_column=1, label_column=2), or add a header line",
         )
     return Columns(text=text, pair=pair, label=label if requested.labelled else None)
 
@@ -172,7 +173,8 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     ):
         raise InputError(
             f"{where}: column {at + 1} is probably not the label: most rows have different values",
-            fix="pass 1-based numbers (text=…, label=…), or add a header",
+            fix="give the columns by 1-based number, such as --text-column 1 --label-column 2 (in "
+            "Python text_column=1, label_column=2), or add a header line",
         )
     names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
     if names and others and first not in others:

@@ -141,8 +141,8 @@ def _check_words(file: str, lines: Iterable[Line]) -> None:
     if 2 * len(texts) > count:
         number, text = texts[0]
         raise InputError(
-            f"{file}:{number}: {text[:40]!r} is not a word, like most of the first column; "
-            "this looks like texts with labels",
+            f"{file}:{number}: {text[:40]!r} is a text, not a word, and so are most cells of the "
+            "first column; the file seems to contain texts with labels",
             fix="write one word and its tag per line, and a blank line after each sentence; "
             "use classify for labelled texts (cloze finetune classify)",
         )

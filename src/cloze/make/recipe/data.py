@@ -180,7 +180,7 @@ class TokenizerOptions(Config):
     ] = None
     chinese: Annotated[
         bool,
-        Help("Treat every Chinese character as a word; bpe has no such words"),
+        Help("Treat every Chinese character as a word; without effect for --kind bpe"),
         Flag("--chinese/--no-chinese"),
     ] = True
     byte_fallback: Annotated[ByteFallback, Flag("--byte-fallback")] = False

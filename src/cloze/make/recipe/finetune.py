@@ -60,9 +60,7 @@ class TransferConfig(Config):
     ] = None
     layers: Annotated[
         str,
-        Help(
-            f"With --recipe features: layers to use, as numbers or one of {', '.join(LAYER_NAMES)}"
-        ),
+        Help(f"With --recipe features: layers, one of {', '.join(LAYER_NAMES)}"),
         Flag("--layers", "CHOICE"),
     ] = "last"
     pooling: Annotated[

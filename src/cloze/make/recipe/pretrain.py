@@ -232,12 +232,12 @@ def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
         )
     fast = recipe.run.fast
     if fast is None:
-        fast = able and device == "cuda" and recipe.run.dtype == "bf16"
+        fast = able and device == "cuda" and recipe.run.dtype == "bfloat16"
     if recipe.objective.kind != "mlm" and not fast:
         raise ConfigError(
             f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device: "
             "one process, and no whole-word masking",
-            fix="train on one GPU in bf16 (--dtype bf16), make them on this device all the same "
+            fix="train on one GPU (--dtype bfloat16), make them on this device nevertheless "
             '(--set run.fast=true), or set objective.kind to "mlm"',
         )
     return fast

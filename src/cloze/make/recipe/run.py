@@ -157,7 +157,7 @@ class PretrainRun(RunConfig):
         bool | None,
         Help(
             "Make batches on the device and compile the model (default: on one GPU in "
-            "bf16, without whole-word masking)"
+            "bfloat16, without whole-word masking)"
         ),
     ] = None
     parallel: Annotated[
