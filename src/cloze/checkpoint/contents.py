@@ -160,8 +160,7 @@ def _check_tokenizer(tokenizer: Tokenizer, family: Family, config: Any) -> None:
         size = tokenizer.vocab_size
     if size > config.vocab_size or (words and size < config.vocab_size):
         raise FolderError(
-            f"the tokenizer has {size:,} {'words' if words else 'tokens'}, "
-            f"config.json says {config.vocab_size:,}",
+            f"the tokenizer has {size:,} tokens, config.json says {config.vocab_size:,}",
             fix="use tokenizer and config.json of the same model",
         )
     eos_id = getattr(config, "eos_id", None)

@@ -43,7 +43,7 @@ def load_module(
     rules, names, report = _match_weights(contents, module)
     if report.missing and not allow_missing:
         raise FolderError(
-            f"{contents.folder} lacks {len(report.missing)} weights that its config.json implies: "
+            f"{contents.folder} lacks weights of the model in config.json ({len(report.missing)}): "
             + _shorten(report.missing),
             fix="download the folder again, or initialize them at random (allow_missing=True)",
         )

@@ -39,7 +39,7 @@ def find_folder(source: str | os.PathLike[str]) -> Path:
     raise FolderError(
         f"there is no folder {source}, and no built-in model of that name",
         fix='use the folder of a model, "org/name" on the hub, or a built-in model: '
-        + (", ".join(known) or "this installation has none"),
+        + (", ".join(known) or "cloze-en (missing here: install cloze again)"),
     )
 
 

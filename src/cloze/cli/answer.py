@@ -44,7 +44,7 @@ def answer(
         bool | None,
         typer.Option(
             "--no-answer/--always-answer",
-            help="Allow the result (no answer), or always return a span (default: as the model was "
+            help='Allow "no answer" as a result, or always return a span (default: as the model was '
             "trained).",
         ),
     ] = None,

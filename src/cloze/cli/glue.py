@@ -42,7 +42,8 @@ def glue(
     tasks: Annotated[
         str,
         typer.Option(
-            metavar="A,B", help="Names of the tasks to train, with commas (default: all in --data)."
+            metavar="A,B",
+            help="Comma-separated names of the tasks to train (default: all in --data).",
         ),
     ] = "",
     limit: Annotated[

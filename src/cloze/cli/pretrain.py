@@ -33,7 +33,8 @@ def pretrain(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
-            "lstm, word2vec, or a TOML file (default: the family's; laptop, on a GPU fast).",
+            "lstm, word2vec, gpt, or a TOML file (default: that of --family; without --family "
+            "laptop, or fast on a GPU).",
         ),
     ] = None,
     family: Annotated[
@@ -50,7 +51,8 @@ def pretrain(
         bool,
         typer.Option(
             "--plan",
-            help="Prepare tokenizer and corpus, train for ten seconds, print an estimate and stop.",
+            help="Prepare tokenizer and corpus, train for ten seconds, print the estimated steps, "
+            "epochs, hours and memory, and stop.",
         ),
     ] = False,
     force: Force = False,

@@ -48,7 +48,9 @@ class OwnLayout(Layout):
             is_missing = isinstance(error, MissingSettingError)
             raise FolderError(
                 f"config.json: {error.problem}",
-                fix="add it to config.json" if is_missing else error.fix,
+                fix="download the folder again, or train the model again"
+                if is_missing
+                else error.fix,
             ) from None
         return Description(config=config, format_version=version)
 

@@ -105,7 +105,7 @@ def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
     sides = as_list(data)
     if len(sides) != _PAIR:
         raise InputError(
-            f"a translator needs two files, source and target, but {len(sides)} were given",
+            f"a translator needs two files, source and target, not {len(sides)}",
             fix="give the source file, then the target file",
         )
     return load_parallel_text(*sides)

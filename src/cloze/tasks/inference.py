@@ -142,7 +142,7 @@ def check_pair_support(model: Model) -> None:
     if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
         raise ConfigError(
             f"this model cannot encode pairs of texts: its type_vocab_size is {known}",
-            fix="use a model whose type_vocab_size is 2, or one made for pairs",
+            fix="use a BERT whose type_vocab_size is 2, or a RoBERTa or ModernBERT",
         )
 
 

@@ -150,7 +150,7 @@ def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> 
     model = open_vectors(model)
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(
-            f"finding the odd one out needs three words, but {len(words)} were given",
+            f"finding the odd one out needs three or more words, not {len(words)}",
             fix="give three or more words",
         )
     vectors = _unit_vectors(model, words)

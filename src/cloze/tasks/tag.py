@@ -183,7 +183,7 @@ def predict(
     if model.feature_head is not None and aggregation != "first":
         raise InputError(
             "this model is feature-based and predicts from the first token of a word only",
-            fix="use aggregation first",
+            fix="use aggregation='first' (command line: --aggregation first)",
         )
     groups = encode_words(model, examples, task, every_token=aggregation != "first")
     flat = [item for group in groups for item in group]

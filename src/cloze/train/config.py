@@ -30,9 +30,12 @@ class OptimizerConfig(Config):
     name: Annotated[OptimizerName, Help("Optimizer: adamw, or muon for the matrices of blocks")] = (
         "adamw"
     )
-    lr: Annotated[float, Range(0, 1000), Help("Peak learning rate"), Flag("--lr", metavar="LR")] = (
-        1e-4
-    )
+    lr: Annotated[
+        float,
+        Range(0, 1000),
+        Help("Peak learning rate of the optimizer: AdamW, or Muon in the recipe fast"),
+        Flag("--lr", metavar="LR"),
+    ] = 1e-4
     betas: Annotated[tuple[Beta, Beta], Help("Decay rates of AdamW's two moment estimates")] = (
         0.9,
         0.999,

@@ -37,7 +37,8 @@ class NGramConfig(ModelConfig):
     def _check_counts(self) -> None:
         if len(self.counts) != self.order or self.counts[0] != self.vocab_size:
             raise ConfigError(
-                f"counts has {len(self.counts)} numbers, and the first is {self.counts[0]}",
+                f"counts {list(self.counts)} does not fit order {self.order} and vocab_size "
+                f"{self.vocab_size}",
                 fix=f"use {self.order} numbers, one per order; the first is vocab_size",
             )
         for count in self.counts:
