@@ -44,8 +44,8 @@ def answer(
         bool | None,
         typer.Option(
             "--no-answer/--always-answer",
-            help='Allow "no answer" as a result, or always return a span (default: as the model was '
-            "trained).",
+            help='Allow "no answer" as a result, or always return a span (default: as the model '
+            "was trained).",
         ),
     ] = None,
     whole_words: Annotated[
