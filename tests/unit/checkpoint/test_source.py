@@ -67,7 +67,7 @@ def test_the_error_for_an_unknown_name_lists_the_built_in_models(stand_in):
 
 def test_an_installation_without_models_is_reported(place):
     assert cloze.builtin() == {}
-    with raises(FolderError, "built-in", fix="none"):
+    with raises(FolderError, "built-in", fix=("cloze-en", "install")):
         cloze.load("cloze-en")
 
 
