@@ -252,7 +252,9 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     """`value` itself, or an error that names the choices."""
     known = list(choices)
     if value not in known:
-        raise ConfigError(f"{name} {_shorten_repr(value)} is unknown", fix=suggest(value, known))
+        raise ConfigError(
+            f"unknown value {_shorten_repr(value)} for {name}", fix=suggest(value, known)
+        )
     return value
 
 
@@ -277,11 +279,18 @@ def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError
     )
 
 
+MAX_LISTED = 12  # choices that an error lists besides the closest one
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """The fix for a mistyped name: the closest known name, or all of them."""
     choices = list(known)
     near = get_close_matches(word, choices, n=1, cutoff=0.7)
-    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(choices)}"
+    listed = f"choose from {', '.join(choices)}"
+    if not near:
+        return listed
+    meant = f"did you mean {near[0]!r}?"
+    return f"{meant} Otherwise {listed}" if len(choices) <= MAX_LISTED else meant
 
 
 @cache

@@ -75,7 +75,7 @@ def detect_file_format(path: PathLike, formats: Mapping[str, str] = TEXT_FORMATS
         f"{path}: files ending in {ending!r} are not supported"
         if ending
         else f"{path}: the file name has no ending that shows its format",
-        fix=f"rename it to end in one of {' '.join(formats)} "
+        fix=f"convert it, or rename it if only its ending is wrong: {' '.join(formats)} "
         f"(each may be followed by {' '.join(COMPRESSED_ENDINGS)})"
         + (", or pass plain text on standard input (-)" if formats is TEXT_FORMATS else ""),
     )

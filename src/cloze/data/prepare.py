@@ -357,7 +357,8 @@ def check_corpus_folder(folder: Path) -> None:
     others = {path.name for path in folder.glob("[!.]*")} - {DESCRIPTION, SHARDS}
     if others:
         raise FolderError(
-            f"{folder} contains files that do not belong to a corpus ({min(others)})",
+            f"the output folder {folder} contains files that are not of a prepared corpus "
+            f"({min(others)})",
             fix="choose a new or an empty folder",
         )
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from cloze.config import Config, Flag, Help, Range, in_range
+from cloze.config import Config, Flag, Help, Range
+from cloze.errors import ConfigError
 
 
 def average(length: int, alpha: float) -> float:
@@ -57,7 +58,11 @@ class BeamConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        in_range("n_best", self.n_best, 1, self.beam)
+        if self.n_best > self.beam:
+            raise ConfigError(
+                f"n_best is {self.n_best}, but the beam has only {self.beam} hypotheses",
+                fix="use a larger beam, or a smaller n_best",
+            )
 
     def score(self, log_probability: float, length: int) -> float:
         """The score of a hypothesis with this many tokens, eos included."""

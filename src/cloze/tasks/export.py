@@ -65,7 +65,7 @@ def export(
             f"the format {format} needs {wanted.needs}, but this is {model.family.description}",
             fix=f"use the format {able[0]}"
             if able
-            else "use the model folder; this family has no other format",
+            else "this family cannot be exported; other programs read its model folder",
         )
     if not header and format != "word2vec":
         raise InputError(

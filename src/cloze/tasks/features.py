@@ -18,7 +18,6 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import FeatureSettings
-from cloze.config import one_of
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
@@ -78,7 +77,12 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
                 "layers is empty", fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}"
             )
         return LayerSelection(tuple(_check_layer_number(number, num_layers) for number in choice))
-    layers = LAYER_CHOICES[one_of("layer choice", choice, LAYER_CHOICES)](num_layers)
+    if choice not in LAYER_CHOICES:
+        raise ConfigError(
+            f"layers is {choice!r}, which is neither a name nor layer numbers",
+            fix=f"use layer numbers such as 0,-1, or one of {', '.join(LAYER_CHOICES)}",
+        )
+    layers = LAYER_CHOICES[choice](num_layers)
     if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
         raise InputError(
             f"{choice} needs more layers than this model has ({num_layers})",

@@ -52,7 +52,10 @@ class TransferConfig(Config):
     unfreeze_every: Annotated[
         float,
         Range(0, 1e6),
-        Help("Number of epochs after which the next layer below is unfrozen; 0 unfreezes all"),
+        Help(
+            "Number of epochs after which the next layer below is unfrozen; 0 trains all layers "
+            "from the start"
+        ),
         Flag("--unfreeze-every", "EPOCHS"),
     ] = 0.0
     dropout: Annotated[

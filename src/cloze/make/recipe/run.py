@@ -59,13 +59,15 @@ class RunConfig(LoopConfig):
     tokens: Annotated[
         int | None,
         Range(1, 1 << 60),
-        Help("Training budget in tokens, padding not counted (default: by --steps or the recipe)"),
+        Help(
+            "Training budget in tokens, padding not counted (default: set by --steps or the recipe)"
+        ),
         Flag("--tokens", "N"),
     ] = None
     minutes: Annotated[
         float | None,
         Range(above=0, below=inf),
-        Help("Training budget in minutes (default: by --steps or the recipe)"),
+        Help("Training budget in minutes (default: set by --steps or the recipe)"),
         Flag("--minutes", "N"),
     ] = None
     epochs: Annotated[
