@@ -253,7 +253,7 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
     known = list(choices)
     if value not in known:
         raise ConfigError(
-            f"unknown value {_shorten_repr(value)} for {name}", fix=suggest(value, known)
+            f"{name} has an unknown value: {_shorten_repr(value)}", fix=suggest(value, known)
         )
     return value
 

@@ -154,7 +154,10 @@ def test_broken_toml(tmp_path):
 
 
 def test_suggestions():
-    assert suggest("lenght", ["length", "width"]) == "did you mean 'length'?"
+    close = suggest("lenght", ["length", "width"])
+    assert close == "did you mean 'length'? Otherwise choose from length, width"
+    many = [f"name{number}" for number in range(20)]
+    assert suggest("nam3", many) == "did you mean 'name3'?"
     assert suggest("zzz", ["length", "width"]) == "choose from length, width"
 
 

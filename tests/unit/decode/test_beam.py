@@ -176,7 +176,7 @@ def test_a_longer_hypothesis_wins_with_a_stronger_penalty():
     ("changes", "message"),
     [
         ({"beam": 0}, ("beam", "0")),
-        ({"beam": 2, "n_best": 3}, ("n_best", "3", "1", "2")),
+        ({"beam": 2, "n_best": 3}, ("n_best", "3", "beam", "2")),
         ({"length_normalization": "long"}, ("length_normalization", "long")),
         ({"length_penalty": -1.0}, ("length_penalty", "-1.0")),
         ({"no_repeat_ngram_size": -1}, ("no_repeat_ngram_size", "-1")),
