@@ -52,7 +52,7 @@ def finetune(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Dev data, which select the best model (default: a tenth of --train; translate: "
+            help="Dev data, used to select the best model (default: a tenth of --train; translate: "
             "none).",
         ),
     ] = None,

@@ -80,9 +80,7 @@ def translate(
     ] = False,
     batch_tokens: Annotated[
         int,
-        typer.Option(
-            metavar="N", help="Maximum number of source tokens in a batch, times the beam size."
-        ),
+        typer.Option(metavar="N", help="Maximum of source tokens × beam size in a batch."),
     ] = 4096,
     force: Force = False,
     device: Device = None,

@@ -126,7 +126,9 @@ class _ArpaReader:
         for line in iter(self._read_line, "\\1-grams:"):
             found = _COUNT.fullmatch(line)
             if not found or int(found[1]) != len(counts) + 1:
-                self.fail(f"{line[:40]!r} is not 'ngram {len(counts) + 1}=' and a count")
+                self.fail(
+                    f"expected 'ngram {len(counts) + 1}=' and a count, but found {line[:40]!r}"
+                )
             counts.append(int(found[2]))
         if not 1 <= len(counts) <= MAX_ORDER:
             self.fail(

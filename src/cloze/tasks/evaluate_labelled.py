@@ -168,7 +168,7 @@ def read_labelled(
             if name not in functions.columns:
                 raise InputError(
                     f"{name} does not apply to the data of `{task.name}`",
-                    fix=f"leave it out; the options are {', '.join(functions.columns)}"
+                    fix=f"leave it out; these apply: {', '.join(functions.columns)}"
                     if functions.columns
                     else "leave it out",
                 )

@@ -377,7 +377,7 @@ def check_options(options: Mapping[str, Any], allowed: Sequence[str], kind: str)
         if name not in allowed and value is not False:
             raise InputError(
                 f"{name} does not apply to {KINDS[kind]}",
-                fix=f"leave it out; the options are {', '.join(allowed)}"
+                fix=f"leave it out; these apply: {', '.join(allowed)}"
                 if allowed
                 else "leave it out",
             )

@@ -160,7 +160,7 @@ def translate(
         max_length_ratio: maximum output length: so many times the source length, plus 10 tokens.
         align: whether to return the alignment: how much each word attends to each source word.
         truncation: for sentences that are too long: head, tail or head+tail.
-        batch_tokens: maximum number of source tokens in a batch, times the beam size.
+        batch_tokens: maximum of source tokens × beam size in a batch.
         on_error: called with the index and the error of a sentence that is too long; it has no
             candidates. Default: the error is raised.
         progress: called with the number of sentences done.

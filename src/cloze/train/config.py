@@ -33,7 +33,9 @@ class OptimizerConfig(Config):
     lr: Annotated[
         float,
         Range(0, 1000),
-        Help("Peak learning rate of the optimizer (AdamW; Muon in the recipe fast of pretrain)"),
+        Help(
+            "Peak learning rate of the optimizer; it is AdamW, and Muon in `pretrain --recipe fast`"
+        ),
         Flag("--lr", metavar="LR"),
     ] = 1e-4
     betas: Annotated[tuple[Beta, Beta], Help("Decay rates of AdamW's two moment estimates")] = (

@@ -179,7 +179,7 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     names = all(re.fullmatch(r"[A-Za-z_#][\w #.-]{0,30}", field) for field in rows[0])
     if names and others and first not in others:
         raise InputError(
-            f"{where}: {format_names(rows[0])} may be a header, but has no known names",
+            f"{where}: {format_names(rows[0])} may be a header, but none of the names is known",
             fix="if it is one, name the columns: --text-column, --label-column (text=…, label=… in "
             "Python); if not, pass 1-based numbers",
         )

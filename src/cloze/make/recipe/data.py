@@ -168,7 +168,7 @@ class TokenizerOptions(Config):
 
     kind: Annotated[
         Literal["wordpiece", "bpe", "word", "char"],
-        Help("Kind of the tokens: wordpiece, bpe, word or char"),
+        Help("Type of tokenizer: wordpiece, bpe, word or char"),
         Flag("--kind", "KIND"),
     ] = "wordpiece"
     size: Annotated[VocabularySize, Flag("--size", "N")] = 30_000
@@ -198,7 +198,7 @@ class VocabularyConfig(Config):
     ] = None
     kind: Annotated[
         Literal["wordpiece", "bpe", "word", "spaced", "char"],
-        Help("Kind of the tokens; spaced: words as they are separated by spaces in the text"),
+        Help("Type of tokenizer; spaced: words as they are separated by spaces in the text"),
     ] = "wordpiece"
     size: Annotated[VocabularySize, Flag("--vocabulary-size", "N")] = 30_000
     lowercase: Lowercase = None
