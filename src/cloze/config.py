@@ -279,18 +279,13 @@ def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError
     )
 
 
-MAX_LISTED = 12  # choices that an error lists besides the closest one
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """The fix for a mistyped name: the closest known name, or all of them."""
+def suggest(word: str, known: Iterable[str], *, listed: int = 12) -> str:
+    """The fix for a mistyped name: the closest known name, and up to `listed` known names."""
     choices = list(known)
-    near = get_close_matches(word, choices, n=1, cutoff=0.7)
-    listed = f"choose from {', '.join(choices)}"
-    if not near:
-        return listed
-    meant = f"did you mean {near[0]!r}?"
-    return f"{meant} Otherwise {listed}" if len(choices) <= MAX_LISTED else meant
+    near = [f"did you mean {one!r}?" for one in get_close_matches(word, choices, 1, cutoff=0.7)]
+    if near and len(choices) > listed:
+        return near[0]
+    return " Otherwise ".join([*near, f"choose from {', '.join(choices)}"])
 
 
 @cache
