@@ -1,10 +1,19 @@
 """The errors of this package: each says what is wrong and how to fix it."""
 
+from cloze.terminal import escape_control_characters, shorten_message
+
+MAX_MESSAGE = 2000  # characters of a problem, and of a fix
+
 
 class ClozeError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package.
+
+    Messages name files, labels and tensors that others named: they are shortened, and control
+    characters are escaped.
+    """
 
     def __init__(self, problem: str, *, fix: str) -> None:
+        problem, fix = _clean(problem), _clean(fix)
         super().__init__(f"{problem}\n  fix: {fix}")
         self.problem = problem
         self.fix = fix
@@ -41,6 +50,10 @@ class MissingExtraError(ClozeError, ImportError):
             f"{feature} requires a library that is not installed",
             fix=f"pip install 'cloze[{extra}]' (in a checkout: pip install '.[{extra}]')",
         )
+
+
+def _clean(message: str) -> str:
+    return escape_control_characters(shorten_message(message, MAX_MESSAGE), keep="\n\t")
 
 
 def _restore_error(kind: type[ClozeError], problem: str, fix: str) -> ClozeError:

@@ -8,12 +8,15 @@ from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.weights import LoadReport
 from cloze.data.input_files import split_endings
-from cloze.errors import InputError
+from cloze.errors import MAX_MESSAGE, InputError
 from cloze.files import expand_user
 from cloze.models.registry import Family, Kind, list_families, resolve
+from cloze.terminal import escape_control_characters, shorten_message
 
 if TYPE_CHECKING:
     import torch
+
+MAX_NAMES = 200  # of tensors or settings that are listed
 
 
 def load(
@@ -84,11 +87,16 @@ def print_report(report: LoadReport, folder: Path) -> None:
     """Print the report as a table on standard error."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("kind", "names", title=f"{folder}: differences", title_justify="left")
+    def plain(text: str) -> Text:  # others named the tensors and the folder
+        return Text(escape_control_characters(shorten_message(text, MAX_MESSAGE)))
+
+    table = Table("kind", "names", title=plain(f"{folder}: differences"), title_justify="left")
     for kind in ("missing", "unexpected", "ignored"):
         if names := getattr(report, kind):
-            table.add_row(kind, "\n".join(names))
+            more = [Text(f"and {len(names) - MAX_NAMES:,} more")] * (len(names) > MAX_NAMES)
+            table.add_row(kind, Text("\n").join([*map(plain, names[:MAX_NAMES]), *more]))
     Console(stderr=True).print(table)
 
 

@@ -16,6 +16,7 @@ import typer
 
 from cloze.errors import ClozeError, InputError
 from cloze.files import open_for_writing
+from cloze.terminal import escape_control_characters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ FAILED = 1
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
+LINES = "\n\t"  # control characters that messages may have
 ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 # sections of the help, after the options of the command itself
 INPUT, GENERAL = "Input", "General"
@@ -193,7 +195,12 @@ def show_warning(others: Callable[..., None]) -> Callable[..., None]:
 def _print_label(label: str, color: str, text: str) -> None:
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     shown = label if plain else typer.style(label, fg=color, bold=True)
-    typer.echo(f"{shown} {text}", err=True)
+    typer.echo(f"{shown} {escape_control_characters(text, keep=LINES)}", err=True)
+
+
+def print_note(text: str) -> None:
+    """Print a line on standard error, with escapes for control characters."""
+    typer.echo(escape_control_characters(text, keep=LINES), err=True)
 
 
 _FIXES = {
@@ -250,7 +257,7 @@ class Skipped:
         """Print how many there were, if any."""
         if self.count:
             what = "inputs could not be read" + (" and were skipped" if skipped else "")
-            typer.echo(f"{self.count:,} {what}", err=True)
+            print_note(f"{self.count:,} {what}")
 
 
 def print_skipped(errors: Iterable[ClozeError]) -> None:
@@ -341,7 +348,7 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], N
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:,.0f}"),
         TimeElapsedColumn(),

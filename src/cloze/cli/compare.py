@@ -22,6 +22,7 @@ from cloze.cli.common import (
     TextColumn,
     Truncation,
     check_page_path,
+    print_note,
     print_skipped,
     progress,
 )
@@ -113,4 +114,4 @@ def compare(
         return
     print_comparison(result)
     if not quiet:
-        typer.echo(result.note, err=True)
+        print_note(result.note)

@@ -23,6 +23,7 @@ from cloze.cli.common import (
     TextColumn,
     Texts,
     Truncation,
+    print_note,
     progress,
     read_inputs,
 )
@@ -129,7 +130,7 @@ def embed(
         print_json(outcomes.summary(out))
     if out and not quiet:
         done = f"{outcomes.num_succeeded:,} of {outcomes.count:,} texts embedded"
-        typer.echo(f"{done}: {out}", err=True)
+        print_note(f"{done}: {out}")
     outcomes.finish(f"truncated to {opened.max_length:,} tokens")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cloze.cli.common import Force, Json, ModelFolder, Quiet
+from cloze.cli.common import Force, Json, ModelFolder, Quiet, print_note
 from cloze.cli.format import print_json
 
 
@@ -41,4 +41,4 @@ def export(
     if as_json:
         print_json({"format": format, "out": str(written)})
     elif not quiet:
-        typer.echo(f"{format}: {written}", err=True)
+        print_note(f"{format}: {written}")

@@ -6,12 +6,12 @@ Results define their JSON (`to_dict`); this file defines all other output.
 import json
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cloze.files import replace_non_finite
+from cloze.terminal import escape_control_characters, escape_json
 
 if TYPE_CHECKING:
     from cloze.data.vector_files import EmbeddingRecord, Vectors
@@ -38,7 +38,8 @@ Results: TypeAlias = Iterable[Any]  # results of one function, and failures
 
 def print_json(value: object) -> None:
     """Print one line of JSON; NaN and infinity are null."""
-    print(json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False))
+    text = json.dumps(replace_non_finite(value), ensure_ascii=False, allow_nan=False)
+    print(escape_json(text))
 
 
 def print_json_lines(results: Results) -> None:
@@ -63,10 +64,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") ->
     )
     for number, column in enumerate(columns):
         is_numeric = bool(listed) and all(_NUMBER.fullmatch(row[number]) for row in listed if row)
-        table.add_column(column, overflow="fold", justify="right" if is_numeric else "left")
+        table.add_column(
+            Text(escape_control_characters(column)),
+            overflow="fold",
+            justify="right" if is_numeric else "left",
+        )
     for row in listed:
         table.add_row(*map(Text, row))  # in a Text, brackets are not markup
     Console().print(table)
+
+
+def print_text(text: str) -> None:
+    """Print a text: unchanged in a pipe or file, with escapes on a terminal."""
+    print(escape_control_characters(text, keep="\n\t") if sys.stdout.isatty() else text)
 
 
 def format_cell(cell: object) -> str:
@@ -77,23 +87,6 @@ def format_cell(cell: object) -> str:
 def format_probability(value: float) -> str:
     """Format a probability with four decimals, or two significant digits if it is small."""
     return f"{value:.4f}" if value >= 0.001 or not value else f"{value:.1e}"  # noqa: PLR2004
-
-
-# Characters that reverse the direction of text, and invisible ones that join nothing.
-_INVISIBLE = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
-
-
-def escape_control_characters(text: str) -> str:
-    """The text with escapes for characters that move the cursor or reverse the direction.
-
-    Joiners, which letters and emoji need, and spaces of any width are kept.
-    """
-    return text if text.isprintable() else "".join(map(_escape, text))
-
-
-def _escape(character: str) -> str:
-    harmful = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _INVISIBLE
-    return character.encode("unicode_escape").decode() if harmful else character
 
 
 def _is_failure(result: object) -> bool:
@@ -272,14 +265,15 @@ def print_generate(results: Results) -> None:
     """Print a line per continuation."""
     for one in results:
         if not _is_failure(one):
-            print(*(found.full_text for found in one), sep="\n")
+            for found in one:
+                print_text(found.full_text)
 
 
 def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:
     """Print a line per sentence, or a table with several translations of each."""
     if not table:
         for one in results:
-            print(join_lines(one.text))
+            print_text(join_lines(one.text))
         return
     single = len(results) == 1
     rows = [

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cloze.cli.common import print_note
 from cloze.cli.format import print_json, print_table
 from cloze.metrics.names import METRICS, metric_label
 from cloze.plot.format import format_duration
@@ -113,4 +114,4 @@ def _kept_model_row(result: "RunResult") -> tuple[str, Any]:
 def _print_resume_command(result: "RunResult", command: str, done: str = "") -> None:
     if result.stopped:
         again = f"cloze {command} --resume --out {result.folder}"
-        typer.echo(f"stopped by {result.stopped}{done} and saved; to resume: {again}", err=True)
+        print_note(f"stopped by {result.stopped}{done} and saved; to resume: {again}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Force, Json, Quiet
+from cloze.cli.common import Force, Json, Quiet, print_note
 from cloze.cli.format import print_json, print_table
 from cloze.cli.training import Settings, display_steps, log_to_stderr, report_usage
 
@@ -98,7 +98,7 @@ def glue(
         print_table(columns, _rows(table))
     if table.stopped:
         again = "; run the same command again to continue" if out is not None else ""
-        typer.echo(f"stopped by {table.stopped}{again}", err=True)
+        print_note(f"stopped by {table.stopped}{again}")
         raise typer.Exit(exit_status(table.stopped))
 
 

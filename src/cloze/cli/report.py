@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.common import Json
-from cloze.cli.format import print_json
+from cloze.cli.format import print_json, print_text
 
 
 def report(
@@ -28,4 +28,4 @@ def report(
     if as_json:
         print_json({"report": path})
     else:
-        typer.echo(path)
+        print_text(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import progress
+from cloze.cli.common import print_note, progress
 from cloze.cli.format_run import print_run_result
 from cloze.errors import ConfigError
 
@@ -127,7 +127,7 @@ def show_progress(title: str, *, quiet: bool, display: bool) -> "Iterator[Callba
 
 def log_to_stderr(quiet: bool) -> "Callable[[str], None]":
     """Print log lines, unless `quiet`."""
-    return (lambda _: None) if quiet else (lambda text: typer.echo(text, err=True))
+    return (lambda _: None) if quiet else print_note
 
 
 def display_steps(

@@ -15,11 +15,11 @@ from cloze.cli.common import (
     Quiet,
     Texts,
     check_svg_path,
+    print_note,
     progress,
     read_inputs,
 )
 from cloze.cli.format import (
-    escape_control_characters,
     join_lines,
     print_json,
     print_json_lines,
@@ -152,7 +152,7 @@ def _print_summary(outcomes: Outcomes, out: Path, *, as_json: bool, quiet: bool)
     if as_json:
         print_json(outcomes.summary(out))
     if not quiet:
-        typer.echo(f"{outcomes.num_succeeded:,} of {outcomes.count:,} lines: {out}", err=True)
+        print_note(f"{outcomes.num_succeeded:,} of {outcomes.count:,} lines: {out}")
 
 
 def _plot_alignment(
@@ -171,9 +171,7 @@ def _plot_alignment(
             fix="give a sentence that is not blank",
         )
     if not quiet:
-        typer.echo(
-            f"{path} shows the first sentence: {escape_control_characters(one.source)}", err=True
-        )
+        print_note(f"{path} shows the first sentence: {one.source}")
     words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
     plot = AlignmentLines(title="Alignment", **words) if lines else alignment_heatmap(**words)
     plot.save(path)

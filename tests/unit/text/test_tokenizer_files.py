@@ -1,4 +1,5 @@
 import json
+import os
 from copy import deepcopy
 from pathlib import Path
 
@@ -360,10 +361,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_malicious_tokenizer_is_rejected(name: str, tmp_path: Path):
+def test_a_malicious_tokenizer_is_rejected(name: str, tmp_path: Path, capfd):
     parts, problem = HOSTILE[name]
     with raises(FolderError, problem):
         Tokenizer.load(write(tmp_path / "tokenizer.json", **parts))
+    assert capfd.readouterr().err == ""  # the library prints nothing when it panics
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
 
 
 @pytest.mark.parametrize(
