@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench figures clean
+.PHONY: help demo check test test-gpu stress lint format bench package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -57,6 +57,11 @@ bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/finetune.py --tasks sst2 --seeds 1
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/word2vec.py
+
+package: | $(BIN)/python  ## source distribution and wheel, in dist/
+	$(BIN)/pip install --quiet 'build>=1.2'
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
 
 figures: $(VENV)/.dev    ## size of the code, imports, names
 	$(BIN)/python bench/figures.py

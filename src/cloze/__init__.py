@@ -1,12 +1,12 @@
-"""cloze: BERT and everything it grew from and into.
+"""Pre-train, fine-tune, evaluate and use BERT and related models on your own text.
 
-Everything a user asks for is a verb, and a verb is a function here:
+Every operation is a function of this package:
 
     import cloze
     bert = cloze.load("runs/bert")
     cloze.fill(bert, "The capital of France is [MASK].")
 
-Names are looked up when they are first used, so that `import cloze` costs nothing.
+Names are looked up when they are first used, so that `import cloze` is fast.
 """
 
 import sys
@@ -148,7 +148,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """This package: a room that is imported does not hide the verb of its name (`evaluate`)."""
+    """This package: an imported subpackage does not hide the function of its name (`evaluate`)."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

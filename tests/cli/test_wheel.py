@@ -1,9 +1,16 @@
-"""The built wheel in an environment of its own: what a user installs is all a command needs."""
+"""The built wheel in an environment of its own: what a user installs is all a command needs.
+
+The wheel is built from the source distribution, so both are tested.
+"""
 
 import os
 import subprocess
 import sys
+import tarfile
+import tomllib
 import venv
+import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
@@ -13,21 +20,28 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The wheel alone in a new environment, which borrows the libraries of this one.
-
-    The borrowing (a .pth file) spares half a gigabyte of installing; that the wheel asks for just
-    the core libraries is read off its metadata below.
-    """
+def dist(tmp_path_factory):
+    """A folder with the source distribution, and the wheel that is built from it."""
     work = tmp_path_factory.mktemp("wheel")
     built = subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", work, ROOT],
+        [sys.executable, "-m", "build", "--outdir", work, ROOT],
         capture_output=True,
         text=True,
         check=False,
     )
     assert built.returncode == 0, built.stderr + built.stdout
-    (wheel,) = work.glob("*.whl")
+    return work
+
+
+@pytest.fixture(scope="module")
+def installed(dist, tmp_path_factory):
+    """The wheel alone in a new environment, which uses the libraries of this one.
+
+    A .pth file spares half a gigabyte of installing; that the wheel requires only the core
+    libraries is checked in its metadata below.
+    """
+    work = tmp_path_factory.mktemp("installed")
+    (wheel,) = dist.glob("*.whl")
     venv.create(work / "env", with_pip=False, symlinks=True)
     python = work / "env" / "bin" / "python"
     (site,) = (work / "env" / "lib").glob("python*/site-packages")
@@ -37,9 +51,42 @@ def installed(tmp_path_factory):
     )
     import torch
 
-    borrowed = Path(torch.__file__).parents[1]
-    (site / "borrowed.pth").write_text(str(borrowed))
+    (site / "shared.pth").write_text(str(Path(torch.__file__).parents[1]))
     return python
+
+
+def test_the_wheel_has_every_file_of_the_package(dist):
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        contents = {name for name in archive.namelist() if ".dist-info/" not in name}
+    source = ROOT / "src"
+    files = {
+        path.relative_to(source).as_posix()
+        for path in source.glob("cloze/**/*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert contents == files | {f"cloze/recipes/{one.name}" for one in ROOT.glob("recipes/*.toml")}
+    assert {"cloze/py.typed", "cloze/builtin/cloze-en/model.safetensors"} <= contents
+    with tarfile.open(*dist.glob("*.tar.gz")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"} <= names
+    assert {f"src/{name}" for name in files} <= names
+
+
+def test_the_metadata_are_complete(dist):
+    (wheel,) = dist.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith("/METADATA"))
+        found = HeaderParser().parsestr(archive.read(name).decode())
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert found["Name"] == "cloze"
+    assert found["Summary"] == declared["description"]
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["Author"] == "cloze developers"
+    assert set(found["Keywords"].split(",")) == set(declared["keywords"])
+    assert found["Description-Content-Type"] == "text/markdown"
+    assert "# cloze" in found.get_payload()
+    assert set(found.get_all("Provides-Extra")) == set(declared["optional-dependencies"])
 
 
 def run(python, *arguments, cwd):

@@ -97,7 +97,7 @@ class LazyCommands(TyperGroup):
         self.commands = CommandTable()  # type: ignore[assignment]  # it is only read
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
-        """`--version` and `--help`."""
+        """`--version`, `--help` and the options of shell completion."""
         from cloze.cli.command import simplify_parameter
 
         found = super().get_params(ctx)
@@ -117,7 +117,6 @@ app = typer.Typer(
     help="Pre-train, fine-tune, evaluate and use BERT and related models on your own text.",
     epilog="`cloze COMMAND --help` shows the options of a command and an example.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # an error that is no ClozeError is a bug: keep its traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )

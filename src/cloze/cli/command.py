@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable
 from copy import copy
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -28,6 +28,7 @@ from cloze.cli.common import (
     discard_stdout,
     print_error,
 )
+from cloze.cli.completion import COMPLETIONS
 from cloze.errors import ClozeError
 
 
@@ -53,7 +54,7 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function: add the shared options, turn errors into exit codes."""
     signature = inspect.signature(function, eval_str=True)
     declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    declared = [_complete_help(one) for one in declared]
+    declared = [_complete_option(one) for one in declared]
     undeclared = [name for name in SHARED if name not in signature.parameters]
 
     @functools.wraps(function)
@@ -81,8 +82,10 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _complete_help(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Write the default into the help, as `(default 5)`, and escape [, which rich would parse."""
+def _complete_option(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Write the default into the help, as `(default 5)`, escape [, which rich would parse, and
+    add the values that a shell suggests.
+    """
     if not hasattr(parameter.annotation, "__metadata__"):
         return parameter
     kind, info = parameter.annotation.__origin__, copy(parameter.annotation.__metadata__[0])
@@ -94,6 +97,8 @@ def _complete_help(parameter: inspect.Parameter) -> inspect.Parameter:
         shown = pair.partition("/")[0] if default is True else default
         text = f"{text.removesuffix('.')} (default {shown})."
     info.help, info.show_default = re.sub(r"(?<!\\)\[", r"\\[", text), False
+    if not any(get_origin(one) is Literal for one in (kind, *get_args(kind))):
+        info.autocompletion = COMPLETIONS.get(parameter.name)
     return parameter.replace(annotation=Annotated[kind, info])
 
 
@@ -126,6 +131,7 @@ def _shared_parameter(name: str) -> inspect.Parameter:
     option, default, shown = SHARED[name]
     kind, info = option.__origin__, copy(option.__metadata__[0])
     info.hidden, info.show_default = not shown, False
+    info.autocompletion = COMPLETIONS.get(name)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )

@@ -112,7 +112,7 @@ def complete_pretraining(
     if family is not None:
         one_of("model.family", family, list_families())
         _check_pretrained(get_family(family))
-        one_of("model.family", family, _pretrained_families())
+        one_of("model.family", family, list_pretrained_families())
     init_from = flags.get("init_from") or overrides.get("model.init_from")
     base = detect_family(init_from)
     if base is not None:
@@ -302,7 +302,7 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
     return family_name
 
 
-def _pretrained_families() -> list[str]:
+def list_pretrained_families() -> list[str]:
     """The families that `pretrain` trains."""
     found = [one for one in list_families().values() if _class_of_family(one) in PRETRAIN_CLASSES]
     return [one.name for one in found if one.recipe != "distill"]

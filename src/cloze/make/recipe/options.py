@@ -43,17 +43,18 @@ def map_options(
 
 def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
     """The fields of a recipe class that have a flag, by the flag's name, with their paths."""
-    found = {info.flag.option: (path, info) for path, info in _walk_fields(cls, "") if info.flag}
+    found = {info.flag.option: (path, info) for path, info in walk_fields(cls) if info.flag}
     unused = getattr(cls, "UNUSED_FLAGS", ())  # of fields that this recipe shares but ignores
     return {name: found[name] for name in found if name not in unused}
 
 
-def _walk_fields(cls: type[Any], inside: str) -> Iterator[tuple[str, FieldInfo]]:
+def walk_fields(cls: type[Any], inside: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The fields of a recipe class and of the tables in it, with their paths."""
     for name, info in describe_fields(cls).items():
         kinds = [one for one in (info.hint, *get_args(info.hint)) if is_dataclass(one)]
         if kinds and not (cls is ModelChoice and name == "config"):
             assert isinstance(kinds[0], type)
-            yield from _walk_fields(kinds[0], f"{inside}{name}.")
+            yield from walk_fields(kinds[0], f"{inside}{name}.")
         else:
             yield inside + name, info
 
