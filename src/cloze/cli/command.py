@@ -83,8 +83,9 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _complete_option(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Write the default into the help, as `(default 5)`, escape [, which rich would parse, and
-    add the values that a shell suggests.
+    """Add the default to the help, as `(default 5)`, and the values that a shell suggests.
+
+    A [ in the help is escaped, because rich would parse it.
     """
     if not hasattr(parameter.annotation, "__metadata__"):
         return parameter
