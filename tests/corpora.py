@@ -35,10 +35,18 @@ def some_documents(count: int = 40, seed: int = 0, words: int = 500) -> list[lis
     ]
 
 
-def small_corpus(folder: Path, documents: Sequence[Sequence[str]], **options: object) -> Corpus:
+def small_corpus(
+    folder: Path,
+    documents: Sequence[Sequence[str]],
+    *,
+    tokenizer: Tokenizer | None = None,
+    **options: object,
+) -> Corpus:
     source = write_documents(folder / "text.txt", documents)
     made = CorpusOptions(**{"sentences": "lines", "hold_out": 0.0, **options})  # type: ignore[arg-type]
-    return prepare_corpus(source, numbered_tokenizer(), folder / "corpus", made, workers=1)
+    return prepare_corpus(
+        source, tokenizer or numbered_tokenizer(), folder / "corpus", made, workers=1
+    )
 
 
 class InMemory:

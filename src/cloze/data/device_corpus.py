@@ -26,9 +26,16 @@ _MAX_SAMPLES = 3  # in a batch, for each sample of maximum length that would fit
 
 
 class DeviceCorpus:
-    """The tokens of a corpus in the memory of a device."""
+    """The tokens of a corpus in the memory of a device, with their word starts if asked for."""
 
-    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, device: torch.device) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        device: torch.device,
+        *,
+        with_words: bool = False,
+    ) -> None:
         if tokenizer.start_id is None or tokenizer.end_id is None:
             raise InputError(
                 "this tokenizer has no tokens that begin and end a sequence, such as [CLS] and "
@@ -40,10 +47,15 @@ class DeviceCorpus:
         self.pad = self.sep if tokenizer.pad_id is None else tokenizer.pad_id
         dtype = torch.int16 if corpus.vocab_size <= 1 << 15 else torch.int32
         self.ids = torch.empty(len(corpus), dtype=dtype, device=device)
+        self.word_starts = torch.empty(
+            len(corpus) if with_words else 0, dtype=torch.bool, device=device
+        )
         for start in range(0, len(corpus), _READ_TOKENS):
-            ids, _ = corpus.read_tokens(start, min(start + _READ_TOKENS, len(corpus)))
+            ids, words = corpus.read_tokens(start, min(start + _READ_TOKENS, len(corpus)))
             part = torch.from_numpy(ids.astype(np.int64))
             self.ids[start : start + len(part)] = part.to(device)
+            if with_words:
+                self.word_starts[start : start + len(part)] = torch.from_numpy(words).to(device)
         special = torch.zeros(tokenizer.vocab_size, dtype=torch.bool)
         special[list(tokenizer.special_ids)] = True
         self.special = special.to(device)
@@ -127,8 +139,14 @@ class CorpusSliceBatch:
         # index in the corpus, and the end of the segment there
         source = torch.where(in_second, position - size - 2 + b[sample], position - 1 + a[sample])
         source_end = torch.where(in_second, b_end[sample], a_end[sample])
-        ids = corpus.ids[source.clamp(0, len(corpus.ids) - 1)].long()
+        index_in_corpus = source.clamp(0, len(corpus.ids) - 1)
+        ids = corpus.ids[index_in_corpus].long()
         is_text = is_token & (position > 0) & (source < source_end)
+        word_starts = corpus.word_starts
+        if len(word_starts):
+            # as on the host, a word starts at each special token and at the first of a segment
+            is_first = (position == 1) | (position == size + 2)
+            word_starts = ~is_text | is_first | word_starts[index_in_corpus]
         ids = torch.where(is_text, ids, corpus.sep)
         ids = torch.where(position == 0, corpus.cls, ids)
         ids = torch.where(is_token, ids, corpus.pad)
@@ -145,6 +163,7 @@ class CorpusSliceBatch:
             labels=labels,
             is_text=is_text,
             maskable=is_token & ~corpus.special[ids],
+            word_starts=word_starts,
         )
 
 
@@ -159,6 +178,7 @@ class TokenRow(NamedTuple):
     labels: Tensor  # s, IGNORE_INDEX where there is no sample
     is_text: Tensor  # n, False for [CLS], [SEP] and padding
     maskable: Tensor  # n
+    word_starts: Tensor  # n; empty if the corpus on the device has none
 
 
 class CorpusSliceBatches:

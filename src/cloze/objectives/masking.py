@@ -125,12 +125,18 @@ def mask_row(
     """
     device = row.ids.device
     keys = torch.rand(row.ids.shape, generator=rng, device=device)
-    keys, order = torch.where(row.maskable, keys, torch.inf).sort()
-    selected = order[:max_masked]
+    if masking.whole_word:
+        chosen = _select_whole_words_of_row(row, keys, num_masked)
+        order = chosen.byte().sort(descending=True, stable=True).indices
+        selected = order[:max_masked]
+        is_target = chosen[selected]
+    else:
+        keys, order = torch.where(row.maskable, keys, torch.inf).sort()
+        selected = order[:max_masked]
+        is_target = keys[:max_masked].isfinite() & (
+            torch.arange(max_masked, device=device) < num_masked
+        )
     original = row.ids[selected]
-    is_target = keys[:max_masked].isfinite() & (
-        torch.arange(max_masked, device=device) < num_masked
-    )
     targets = torch.where(is_target, original, IGNORE_INDEX)
     mask_prob, random_prob, _ = masking.split
     action, other = torch.rand((2, max_masked), generator=rng, device=device)
@@ -140,6 +146,30 @@ def mask_row(
     replaced = torch.where(action < mask_prob, masking.mask_id, replaced)
     ids = row.ids.scatter(0, selected, torch.where(is_target, replaced, original))
     return MaskedRow(ids, selected, targets)
+
+
+def _select_whole_words_of_row(row: TokenRow, keys: Tensor, budget: int) -> Tensor:
+    """Which tokens belong to the selected words (n): as many random words as fit the budget.
+
+    Words are taken in random order until one does not fit; words of a single token, which always
+    fit, are taken for what remains. So the number of tokens is known before the device has chosen.
+    The first of `keys` (n, random) are those of the words.
+    """
+    if not len(row.word_starts):
+        raise InputError(
+            "whole words cannot be masked: the corpus on the device has no word starts",
+            fix="use DeviceCorpus(…, with_words=True)",
+        )
+    word = row.word_starts.cumsum(0) - 1  # n: the number of each token's word
+    sizes = torch.zeros_like(word).scatter_add_(0, word, row.maskable.long())
+    keys, order = torch.where(sizes > 0, keys, torch.inf).sort()
+    ordered = sizes[order]
+    ends = ordered.cumsum(0)
+    fits = keys.isfinite() & (ends <= budget)  # the words before the first one that does not fit
+    rest = budget - (ordered * fits).sum()
+    is_single = (ordered == 1) & ~fits
+    is_chosen = fits | (is_single & (is_single.cumsum(0) <= rest))
+    return torch.zeros_like(is_chosen).scatter_(0, order, is_chosen)[word] & row.maskable
 
 
 def _select_whole_words(

@@ -9,12 +9,15 @@ from cloze.data.config import Batching
 from cloze.data.device_corpus import CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
+from cloze.errors import InputError
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.layout import Packed
 from cloze.objectives.masking import Masking, mask_row
 from cloze.objectives.pretraining import make_device_objective
+from cloze.text.tokenizer import Tokenizer
 from corpora import numbered_tokenizer, small_corpus, some_documents
+from helpers import SPECIAL, raises
 
 CPU = torch.device("cpu")
 LENGTH, PLACES = 24, 256
@@ -25,11 +28,11 @@ def corpus(tmp_path):
     return small_corpus(tmp_path, some_documents())
 
 
-def batches_of(corpus, pairs="nsp", mlm_probability=0.25):
-    tokenizer = numbered_tokenizer()
+def batches_of(corpus, pairs="nsp", mlm_probability=0.25, tokenizer=None, **options):
+    tokenizer = tokenizer or numbered_tokenizer()
     sampling = Sampling(pairs=pairs, max_length=LENGTH, short_seq_prob=0.3)
     batches = PackedBatches(corpus.train, tokenizer, sampling, Batching(tokens=PLACES, window=None))
-    source = DeviceCorpus(corpus, tokenizer, CPU)
+    source = DeviceCorpus(corpus, tokenizer, CPU, **options)
     return batches, CorpusSliceBatches(
         source, batches, max_seqlen=LENGTH, mlm_probability=mlm_probability
     )
@@ -93,6 +96,52 @@ def test_num_masked_tokens_are_masked(corpus):
         untouched = torch.ones(PLACES, dtype=torch.bool)
         untouched[chosen] = False
         assert (hidden.ids[untouched] == row.ids[untouched]).all()
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A corpus in which a word has one, two or three tokens."""
+    documents = [
+        [" ".join(word + "x" * (int(word[1:]) % 3) for word in line.split()) for line in lines]
+        for lines in some_documents()
+    ]
+    tokenizer = Tokenizer.from_vocab([*SPECIAL, *(f"w{n}" for n in range(500)), "##x"])
+    return small_corpus(tmp_path, documents, tokenizer=tokenizer), tokenizer
+
+
+@pytest.mark.parametrize("pairs", ["nsp", "none"])
+def test_whole_words_are_masked_on_the_device_as_on_the_host(words, pairs):
+    corpus, tokenizer = words
+    batches, resident = batches_of(corpus, pairs, tokenizer=tokenizer, with_words=True)
+    masking = Masking.from_tokenizer(tokenizer, mlm_probability=0.25, whole_word=True)
+    vocab = torch.from_numpy(masking.replacement_ids)
+    counts = np.zeros(4)
+    for number in range(len(batches.epoch(0))):
+        plain, (made,) = batches.batch(number), resident.step(number)
+        row, rng = made.gather_tokens(), torch.Generator().manual_seed(number)
+        size = len(plain.input_ids)
+        assert row.word_starts[:size].tolist() == plain.word_starts.tolist()
+        hidden = mask_row(
+            row, masking, vocab, max_masked=made.max_masked, num_masked=made.num_masked, rng=rng
+        )
+        known = hidden.targets != IGNORE_INDEX
+        assert known.sum() == made.num_masked
+        chosen = torch.zeros(PLACES, dtype=torch.bool)
+        chosen[hidden.positions[known]] = True
+        assert not (chosen & ~row.maskable).any()
+        for word in np.split(np.arange(size), np.flatnonzero(plain.word_starts)[1:]):
+            selected = chosen[word][row.maskable[word]]
+            assert selected.all() or not selected.any(), "all tokens of a word, or none"
+            counts[len(selected)] += bool(selected.any())
+    assert (counts[1:] > 0).all(), "words of every length are selected"
+
+
+def test_whole_words_need_word_starts(corpus):
+    _, resident = batches_of(corpus)
+    masking = Masking.from_tokenizer(numbered_tokenizer(), whole_word=True)
+    row = resident.step(0)[0].gather_tokens()
+    with raises(InputError, "word starts", fix="with_words=True"):
+        mask_row(row, masking, torch.arange(5, 9), max_masked=4, num_masked=4, rng=None)
 
 
 def test_selected_tokens_are_masked_replaced_and_kept_in_the_given_fractions(corpus):

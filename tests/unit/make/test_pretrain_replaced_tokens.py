@@ -158,9 +158,7 @@ def test_what_cannot_be(settings, message):
         recipe(settings=[*SMALL, *settings])
 
 
-@pytest.mark.parametrize(
-    "settings", [["run.device=cpu"], ["run.fast=false"], ["masking.whole_word=true"]]
-)
+@pytest.mark.parametrize("settings", [["run.device=cpu"], ["run.fast=false"]])
 def test_it_needs_batches_made_on_the_device(settings):
     asked = [one for one in SMALL if not one.startswith("run.fast")]
     made = recipe(settings=[*asked, "objective.kind=detection", *settings])

@@ -76,7 +76,7 @@ def test_terms_equal_a_plain_computation(batches):
 def test_last_tokens_and_padding_have_no_target():
     ids = torch.tensor([2, 7, 3, 2, 8, 9, 3, 0, 0])
     positions = torch.tensor([0, 1, 2, 0, 1, 2, 3, 0, 0])
-    row = TokenRow(ids, *(torch.zeros(9),) * 7)._replace(positions=positions)
+    row = TokenRow(ids, *(torch.zeros(9),) * 8)._replace(positions=positions)
     no = IGNORE_INDEX
     assert make_next_token_targets(row).tolist() == [7, 3, no, 8, 9, 3, no, no, no]
 

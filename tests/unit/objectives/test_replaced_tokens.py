@@ -176,7 +176,7 @@ def test_a_correctly_sampled_token_counts_as_original(corpus):
 
 def test_detection_counts_text_tokens_only():
     row = TokenRow(*(torch.zeros(5),) * 6, is_text=torch.tensor([0, 1, 1, 1, 0]).bool(),
-                   maskable=torch.zeros(5))  # fmt: skip
+                   maskable=torch.zeros(5), word_starts=torch.zeros(0))  # fmt: skip
     scores = torch.tensor([9.0, 2.0, -3.0, 4.0, 9.0])
     replaced = torch.tensor([False, True, False, False, False])
     terms = compute_detection_terms(scores, replaced, row, 50.0)

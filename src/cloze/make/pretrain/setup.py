@@ -244,7 +244,12 @@ def open_setup(
     if fast:
         callbacks.log(f"the corpus is moved to {distributed.device}")
         resident = CorpusSliceBatches(
-            DeviceCorpus(opened, tokenizer, distributed.device),
+            DeviceCorpus(
+                opened,
+                tokenizer,
+                distributed.device,
+                with_words=recipe.masking.whole_word and is_masked,
+            ),
             batches,
             max_seqlen=recipe.sampling.max_length,
             mlm_probability=recipe.masking.mlm_probability,

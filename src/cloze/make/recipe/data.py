@@ -54,7 +54,8 @@ class CorpusData(CorpusOptions):
     segmenter: Annotated[
         str | None,
         Choices(*SEGMENTER_NAMES),
-        Help("Word segmenter for languages written without spaces"),
+        Help("Word segmenter for languages written without spaces: jieba"),
+        Flag("--segmenter", "NAME"),
     ] = None
     folder: Annotated[
         str | None,

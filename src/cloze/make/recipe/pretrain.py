@@ -224,10 +224,10 @@ def check_processes(recipe: EncoderRecipe, processes: int) -> None:
 
 def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
     """Whether batches are made on the device and the model is compiled."""
-    able = processes == 1 and not recipe.masking.whole_word and recipe.distill is None
+    able = processes == 1 and recipe.distill is None
     if recipe.run.fast and not able:
         raise ConfigError(
-            "run.fast supports no whole-word masking, no teacher and only one process",
+            "run.fast supports no teacher and only one process",
             fix="leave run.fast out",
         )
     fast = recipe.run.fast
@@ -235,8 +235,8 @@ def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
         fast = able and device == "cuda" and recipe.run.dtype == "bfloat16"
     if recipe.objective.kind != "mlm" and not fast:
         raise ConfigError(
-            f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device: "
-            "one process, and no whole-word masking",
+            f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device, "
+            "by one process",
             fix="train on one GPU (--dtype bfloat16), make them on this device nevertheless "
             '(--set run.fast=true), or set objective.kind to "mlm"',
         )

@@ -157,10 +157,7 @@ class PretrainRun(RunConfig):
     ] = False
     fast: Annotated[
         bool | None,
-        Help(
-            "Make batches on the device and compile the model (default: on one GPU in "
-            "bfloat16, without whole-word masking)"
-        ),
+        Help("Make batches on the device and compile the model (default: on one GPU in bfloat16)"),
     ] = None
     parallel: Annotated[
         Parallelism, Help("How several processes train one model: ddp (copies) or fsdp (shards)")
