@@ -32,6 +32,8 @@ def resolve_device(name: str | torch.device | None) -> torch.device:
     return device
 
 
-def resolve_dtype(name: str) -> torch.dtype:
+def resolve_dtype(name: str | torch.dtype) -> torch.dtype:
     """The dtype of this name."""
+    if isinstance(name, torch.dtype):
+        name = str(name).removeprefix("torch.")
     return DTYPES[one_of("dtype", name, DTYPES)]

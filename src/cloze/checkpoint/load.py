@@ -1,11 +1,12 @@
 """Load any model: a folder, or a file of another program."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloze.checkpoint.contents import FolderContents, read_folder
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, check_table_dtype, not_a_model_error
 from cloze.checkpoint.weights import LoadReport
 from cloze.data.input_files import split_endings
 from cloze.errors import MAX_MESSAGE, InputError
@@ -23,7 +24,7 @@ def load(
     source: str | os.PathLike[str],
     *,
     device: "str | torch.device | None" = None,
-    dtype: str = "float32",
+    dtype: "str | torch.dtype" = "float32",
     allow_missing: bool = False,
     quiet: bool = False,
     kind: Kind | None = None,
@@ -41,11 +42,13 @@ def load(
         quiet: do not print missing, unexpected and ignored names, which are also in `.report`.
         kind: raise unless the model is of this kind.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise _not_a_source_error(source)
     family = find_file_family(source)
     if family is not None:
         _check_dtype(family, dtype)
         found: Model = resolve(family.files[split_endings(source)[0]])(source)
-        return found
+        return replace(found, folder=expand_user(source))
     contents = read_folder(source, kind=kind)
     if contents.family.open is not None:
         _check_dtype(contents.family, dtype)
@@ -54,6 +57,7 @@ def load(
             config=contents.config,
             tokenizer=contents.tokenizer,  # type: ignore[arg-type]
             task=contents.task,
+            folder=contents.folder,
         )
     from cloze.checkpoint.modules import load_module
     from cloze.device import resolve_device, resolve_dtype
@@ -71,6 +75,7 @@ def load(
         task=contents.task,
         feature_head=feature_head,
         report=report,
+        folder=contents.folder,
     )
 
 
@@ -100,15 +105,17 @@ def print_report(report: LoadReport, folder: Path) -> None:
     Console(stderr=True).print(table)
 
 
-def _check_dtype(family: Family, dtype: str) -> None:
+def _check_dtype(family: Family, dtype: "str | torch.dtype") -> None:
     if dtype != "float32":
         from cloze.device import resolve_dtype
 
-        name = str(resolve_dtype(dtype)).removeprefix("torch.")
-        raise InputError(
-            f"{family.description} cannot be loaded in {name}",
-            fix="omit the dtype: these models are float32",
-        )
+        check_table_dtype(family, resolve_dtype(dtype))
+
+
+def _not_a_source_error(given: object) -> InputError:
+    if isinstance(given, Model):
+        return InputError("the model is loaded already", fix="use it as it is")
+    return not_a_model_error(given, fix="pass the path of a model folder, or the name of a model")
 
 
 __all__ = ["FolderContents", "find_file_family", "load", "print_report", "read_folder"]

@@ -7,11 +7,13 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloze.checkpoint.contents import MODULES_FILE
+from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, TASK_FILE, Task, infer_task, write_task
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
@@ -40,12 +42,14 @@ _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the f
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Model(Generic[M, C]):
+class Model(ModelMethods, Generic[M, C]):
     """A model of any family: returned by `cloze.load`, accepted by every function.
 
     `module` is the network (or the tables of an n-gram model or of word vectors), `config` its
-    hyperparameters. BERT, DistilBERT and ModernBERT are saved in Hugging Face's layout, which
-    `transformers` loads.
+    hyperparameters. The functions of `cloze` that take a model are also its methods:
+    `model.fill(text)` is `cloze.fill(model, text)`. A method that the model does not support raises
+    an error that lists those it does support (`capabilities`). BERT, DistilBERT and ModernBERT are
+    saved in Hugging Face's layout, which `transformers` loads.
     """
 
     module: M
@@ -55,6 +59,7 @@ class Model(Generic[M, C]):
     task: Task | None = None  # that it was fine-tuned for
     feature_head: "nn.Module | None" = None  # a network on frozen features, instead of a task head
     report: LoadReport = field(default_factory=LoadReport)
+    folder: Path | None = None  # that it was loaded from
 
     @classmethod
     def from_config(
@@ -73,16 +78,33 @@ class Model(Generic[M, C]):
 
     def __repr__(self) -> str:
         """A single line, also for large models."""
-        shown: dict[str, object] = {"family": self.family.name}
-        shown |= {name: getattr(self.config, name, None) for name in _SHOWN}
-        shown |= {
-            "task_heads": self.task_heads or None,
-            "vocab_size": self.config.vocab_size,
-            "labels": self.labels if self.task else None,
-            "parameters": self.num_parameters,
-        }
-        parts = (f"{name}={shorten(value)}" for name, value in shown.items() if value is not None)
+        parts = (f"{name}={shorten(value)}" for name, value in self._describe().items())
         return f"Model({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        described = self._describe() | {"functions": ", ".join(self.capabilities)}
+        rows = "".join(
+            f'<tr><th style="text-align:left">{escape(name)}</th>'
+            f'<td style="text-align:left">{escape(_format_value(value))}</td></tr>'
+            for name, value in described.items()
+        )
+        return f"<table>{rows}</table>"
+
+    def _describe(self) -> dict[str, object]:
+        """What the model consists of, by name; what it does not have is left out."""
+        described: dict[str, object] = {"family": self.family.name}
+        described |= {name: getattr(self.config, name, None) for name in _SHOWN}
+        described |= {
+            "vocab_size": self.config.vocab_size,
+            "parameters": self.num_parameters,
+            "task_heads": self.task_heads if self.task_heads and not self.task else None,
+            "task": self.task.name if self.task else None,
+            "labels": self.labels if self.task and self.labels else None,
+        }
+        if self._is_network:
+            described |= {"device": str(self.device), "dtype": str(self.dtype).split(".")[-1]}
+        return {name: value for name, value in described.items() if value is not None}
 
     @property
     def family(self) -> Family:
@@ -137,13 +159,49 @@ class Model(Generic[M, C]):
         return self._tensor.dtype
 
     @property
+    def _is_network(self) -> bool:
+        """Whether the module is a torch module; n-grams and word vectors are not."""
+        return hasattr(self.module, "parameters")
+
+    @property
     def _tensor(self) -> "torch.Tensor":
         """One of the weights."""
+        if self._is_network:
+            return next(self.module.parameters())  # type: ignore[attr-defined]
         import torch
 
-        if isinstance(self.module, torch.nn.Module):
-            return next(self.module.parameters())
         return torch.empty(0)
+
+    def to(
+        self,
+        device: "str | torch.device | torch.dtype | None" = None,
+        dtype: "str | torch.dtype | None" = None,
+    ) -> "Model[M, C]":
+        """Move the weights to a device, convert them to a dtype, and return the model itself.
+
+        As with `torch.nn.Module.to`, the model is changed in place: `model.to("cuda")` is enough,
+        and `model = cloze.load(folder).to("cuda", "bfloat16")` works, too. n-gram models and word
+        vectors stay in main memory, in float32.
+
+        Args:
+            device: cpu, cuda, cuda:1, mps or a `torch.device`; None keeps the device. A
+                `torch.dtype` is accepted, too.
+            dtype: float32, bfloat16, float16 or a `torch.dtype`; None keeps the dtype.
+        """
+        import torch
+
+        from cloze.device import resolve_device, resolve_dtype
+
+        if isinstance(device, torch.dtype):
+            device, dtype = None, device
+        to_device = None if device is None else resolve_device(device)
+        to_dtype = None if dtype is None else resolve_dtype(dtype)
+        if not self._is_network:
+            check_table_dtype(self.family, to_dtype)
+            return self
+        for module in filter(None, (self.module, self.feature_head)):
+            module.to(device=to_device, dtype=to_dtype)  # type: ignore[attr-defined]
+        return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write a model folder atomically.
@@ -197,6 +255,22 @@ class Model(Generic[M, C]):
                 write_json(work / name, content, indent=2)
 
 
+def _format_value(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def check_table_dtype(family: Family, dtype: object) -> None:
+    """Raise unless the dtype of an n-gram model or of word vectors is float32 or not given."""
+    name = str(dtype).removeprefix("torch.")
+    if dtype is not None and name != "float32":
+        raise InputError(
+            f"{family.description} cannot be used in {name}",
+            fix="omit the dtype: these models are float32",
+        )
+
+
 def compute_max_length(config: Any, tokenizer: Tokenizer, pooling: "Pooling | None") -> int:  # noqa: ANN401
     """The smaller of the model's number of positions and of the maximum of pooling or tokenizer.
 
@@ -223,13 +297,12 @@ def unsupported_function_error(model: Model, function: str) -> InputError:
     )
 
 
-def not_a_model_error(given: object) -> InputError:
+def not_a_model_error(
+    given: object, fix: str = "pass the path of a model folder, or a model from cloze.load"
+) -> InputError:
     """The error for an argument that is not a model."""
     if isinstance(given, type):
         what = f"the class {given.__name__}"
     else:
         what = f"{shorten(given)}, an object of type {type(given).__name__}"
-    return InputError(
-        f"a model is needed, but the argument is {what}",
-        fix="pass the path of a model folder, or a model from cloze.load",
-    )
+    return InputError(f"a model is needed, but the argument is {what}", fix=fix)

@@ -408,7 +408,7 @@ def print_info(found: "Info") -> None:
         ("pooling", f"{modes}, normalized" if pooling and pooling.normalize else modes),
         ("size", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),
     ]
-    print_table(("", found.folder), [row for row in rows if row[1]])
+    print_table(("", found.folder or ""), [row for row in rows if row[1]])
     total = found.total_parameters
     parts = [
         (part, count, format_percent(count / total)) for part, count in found.parameters.items()

@@ -1,28 +1,32 @@
-"""`info`: describe a model folder, without reading its weights."""
+"""`info`: describe a model, or a model folder without reading its weights."""
 
 import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, load
-from cloze.checkpoint.model import compute_max_length
+from cloze.checkpoint.model import Model, compute_max_length, not_a_model_error
 from cloze.checkpoint.task import NSP_LABELS
 from cloze.checkpoint.weights import WEIGHT_DTYPES, StoredTensor
 from cloze.config import to_mapping
 from cloze.data.input_files import split_endings
-from cloze.errors import InputError
-from cloze.files import expand_user
+from cloze.files import PathLike, expand_user
+from cloze.interop.layout import Layout, part_of
 from cloze.interop.sentence_transformers import Pooling
-from cloze.models.registry import Family
+from cloze.models.registry import Family, resolve
+from cloze.models.word2vec import WordVectors
+from cloze.tasks.inputs import resolve_model
 from cloze.text.tokenizer import Tokenizer
 
 NOT_SHOWN = ("lowercase",)  # shown with the vocabulary
 PARTS = ("embeddings", "blocks", "norm", "pooler", "transform")  # of encoders, in this order
+# names in safetensors files
+DTYPE_NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 WINDOW_SETTINGS = ("global_attention_every", "window_size")  # of families with sliding windows
 
 
@@ -41,14 +45,14 @@ class VocabularyInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """A summary of a model folder."""
+    """A summary of a model."""
 
-    folder: str
+    folder: str | None  # None: the model was not loaded from one
     family: str
     architecture: str
     config: dict[str, int | str]  # settings of the family, by name
     parameters: dict[str, int]  # by part
-    dtypes: dict[str, int]  # number of stored values by dtype
+    dtypes: dict[str, int]  # number of values by dtype
     size_bytes: int
     vocabulary: VocabularyInfo
     task_heads: tuple[str, ...]
@@ -62,37 +66,53 @@ class Info:
         return sum(self.parameters.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the folder."""
+        """The JSON object of the model."""
         return {**asdict(self), "total_parameters": self.total_parameters}
 
 
-def info(folder: str | os.PathLike[str]) -> Info:
-    """Describe a model folder: configuration, parameters, vocabulary, heads, labels, functions."""
-    if not isinstance(folder, str | os.PathLike):
-        raise InputError(
-            f"info needs a folder, but was given an object of type {type(folder).__name__}",
-            fix="pass the path of the folder; for a loaded model use print(model)",
-        )
-    family = find_file_family(folder)
+def info(model: Model | WordVectors | PathLike) -> Info:
+    """Describe a model: configuration, parameters, vocabulary, heads, labels, functions.
+
+    Args:
+        model: a model, or its folder, whose weights are not read. The dtypes and the size of a
+            model are those of its weights in memory, those of a folder are of its files.
+    """
+    if not isinstance(model, str | os.PathLike):
+        found = resolve_model(model)
+        if not isinstance(found, Model):
+            raise not_a_model_error(model)
+        return _describe_model(found)
+    family = find_file_family(model)
     if family is not None:
-        return _describe_file(expand_user(folder), family)
-    contents = read_folder(folder)
-    encoder = contents.family.kind == "encoder"
-    config, tokenizer = contents.config, contents.tokenizer
+        return _describe_file(expand_user(model), family)
+    contents = read_folder(model)
+    return replace(
+        _describe(contents),
+        folder=str(contents.folder),
+        parameters=_count_stored_parameters(contents),
+        dtypes=_count_dtypes(contents.stored),
+        size_bytes=_file_sizes(contents.stored),
+    )
+
+
+def _describe(contents: FolderContents | Model) -> Info:
+    """What a model and its folder have in common: all but the weights."""
+    config, tokenizer, family = contents.config, contents.tokenizer, contents.family
+    encoder = family.kind == "encoder"
     max_length = None
     if encoder and tokenizer is not None:
         max_length = compute_max_length(config, tokenizer, contents.pooling)
     elif getattr(config, "position_encoding", "") == "learned":
         max_length = config.max_positions
-    architecture = contents.layout.describe_architecture(contents.task_heads)
+    layout: Layout = resolve(family.layout)
     return Info(
-        folder=str(contents.folder),
-        family=contents.family.name,
-        architecture=architecture or contents.family.description,
+        folder=None,
+        family=family.name,
+        architecture=layout.describe_architecture(contents.task_heads) or family.description,
         config=_describe_encoder(config) if encoder else _describe_config(config),
-        parameters=_count_parameters(contents),
-        dtypes=_count_dtypes(contents.stored),
-        size_bytes=_file_sizes(contents.stored),
+        parameters={},
+        dtypes={},
+        size_bytes=0,
         vocabulary=_describe_vocabulary(config, tokenizer),
         task_heads=contents.task_heads,
         labels=_head_labels(config.labels, contents.task_heads) if encoder else (),
@@ -100,6 +120,42 @@ def info(folder: str | os.PathLike[str]) -> Info:
         pooling=contents.pooling,
         capabilities=contents.capabilities,
     )
+
+
+def _describe_model(model: Model) -> Info:
+    """Describe a model in memory."""
+    weights = list(_list_weights(model))
+    dtypes: Counter[str] = Counter()
+    for _, weight in weights:
+        dtypes[DTYPE_NAMES[str(weight.dtype).removeprefix("torch.")]] += prod(weight.shape)
+    if model.family.name == "ngram":  # an n-gram also has a key and a back-off weight
+        levels = enumerate(model.module.levels, 1)
+        parameters = {f"{order}-grams": len(level.keys) for order, level in levels}
+    else:
+        parameters = _sum_parts(((part, prod(one.shape)) for part, one in weights), model.config)
+    return replace(
+        _describe(model),
+        folder=None if model.folder is None else str(model.folder),
+        parameters=parameters,
+        dtypes=dict(dtypes),
+        size_bytes=sum(weight.nbytes for _, weight in weights),
+    )
+
+
+def _list_weights(model: Model) -> Iterator[tuple[str, Any]]:
+    """The tensors and arrays of a model in memory, each with the part that has it."""
+    module = model.module
+    if model.family.name == "ngram":
+        yield from (("log_p", level.log_p) for level in module.levels)
+        yield from (("backoff", level.backoff) for level in module.levels[:-1])
+    elif isinstance(module, WordVectors):
+        yield "vectors", module.vectors
+        if module.ngram_vectors is not None:
+            yield "ngram_vectors", module.ngram_vectors
+    else:
+        yield from ((part_of(name), weight) for name, weight in module.named_parameters())
+        if model.feature_head is not None:
+            yield from (("feature head", weight) for weight in model.feature_head.parameters())
 
 
 def _describe_encoder(config: Any) -> dict[str, int | str]:  # noqa: ANN401
@@ -124,21 +180,25 @@ def _describe_config(config: Any) -> dict[str, int | str]:  # noqa: ANN401
     }
 
 
-def _count_parameters(contents: FolderContents) -> dict[str, int]:
+def _count_stored_parameters(contents: FolderContents) -> dict[str, int]:
     """Parameters by part, from the shapes of the stored weights."""
     if contents.family.name == "ngram":  # an n-gram also has a key and a back-off weight
-        counts = {name: prod(one.shape) for name, one in contents.stored.items()}
+        sizes = {name: prod(one.shape) for name, one in contents.stored.items()}
         return {
-            f"{name[-1]}-grams": count
-            for name, count in counts.items()
-            if name.startswith("log_p.")
+            f"{name[-1]}-grams": count for name, count in sizes.items() if name.startswith("log_p.")
         }
-    parts: Counter[str] = Counter()
     assigned = contents.layout.assign_parts(contents.description, contents.stored)
-    for name, part in assigned.items():
-        parts[part] += prod(contents.stored[name].shape)
+    counts = ((part, prod(contents.stored[name].shape)) for name, part in assigned.items())
+    return _sum_parts(counts, contents.config)
+
+
+def _sum_parts(counts: Iterable[tuple[str, int]], config: Any) -> dict[str, int]:  # noqa: ANN401
+    """The sum of the counts of each part, in the order of `PARTS`."""
+    parts: Counter[str] = Counter()
+    for part, count in counts:
+        parts[part] += count
     order = sorted(parts, key=lambda part: (*PARTS, part).index(part))
-    return {_describe_part(part, contents.config): parts[part] for part in order}
+    return {_describe_part(part, config): parts[part] for part in order}
 
 
 def _describe_part(part: str, config: Any) -> str:  # noqa: ANN401
@@ -157,29 +217,17 @@ def _head_labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, 
 
 def _describe_file(path: Path, family: Family) -> Info:
     """Describe a file in the format of another library; the whole file is read."""
-    model = load(path)
-    text = family.name == "ngram"
-    parameters = {"vectors": model.num_parameters}
-    if text:
-        levels = enumerate(model.module.levels, 1)
-        parameters = {f"{n}-grams": len(level.keys) for n, level in levels}
-    stored_as = "ARPA" if text else "binary" if split_endings(path)[0] == ".bin" else "text"
-    return Info(
+    found = _describe_model(load(path))
+    suffix = split_endings(path)[0]
+    stored_as = "ARPA" if family.name == "ngram" else "binary" if suffix == ".bin" else "text"
+    return replace(
+        found,
         folder=str(path),
-        family=family.name,
-        architecture=family.description,
-        config=_describe_config(model.config),
-        parameters=parameters,
-        dtypes={stored_as: model.num_parameters},
+        dtypes={stored_as: found.total_parameters},
         size_bytes=path.stat().st_size,
-        vocabulary=_describe_vocabulary(model.config, model.tokenizer),
-        task_heads=(),
-        labels=(),
-        max_length=None,
-        pooling=None,
         # a file has no tokenizer
         capabilities={
-            name: what for name, what in model.capabilities.items() if name != "tokenize"
+            name: what for name, what in found.capabilities.items() if name != "tokenize"
         },
     )
 

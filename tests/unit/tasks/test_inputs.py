@@ -130,10 +130,10 @@ def test_a_model_that_cannot_says_what_it_can(verb, kind):
             ASKED[verb](model)
 
 
-def test_info_is_of_folders_and_compare_wants_names():
+def test_info_is_of_models_and_compare_wants_names():
     model = tiny_model("mlm")
-    for given in (model, 5, None):
-        with raises(InputError, "folder", fix="print"):
+    for given in (5, None):
+        with raises(InputError, "model", fix="folder"):
             cloze.info(given)
     for given in (model, [model], word_vectors(), [5], 5, None):
         with raises(InputError, "name", fix="mine"):

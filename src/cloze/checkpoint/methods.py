@@ -1,0 +1,64 @@
+"""The functions that take a model, as methods of `Model`: `model.fill(text)`.
+
+The functions are in packages above this one, so they are looked up in `cloze` when a method is
+used. Type checkers and editors see their signatures.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import cloze
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cloze.files import PathLike
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Method:
+    """A descriptor that finds a function and binds it to the model."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self.find = find
+
+    def __get__(self, model: object, owner: type) -> Callable[..., Any]:
+        bound: Callable[..., Any] = self.find().__get__(model, owner)
+        return bound
+
+
+def _method(find: Callable[[], F]) -> F:
+    return cast("F", _Method(find))
+
+
+class ModelMethods:
+    """Base of `Model`: `model.NAME(...)` is `cloze.NAME(model, ...)`."""
+
+    analogy = _method(lambda: cloze.analogy)
+    answer = _method(lambda: cloze.answer)
+    choose = _method(lambda: cloze.choose)
+    classify = _method(lambda: cloze.classify)
+    combine = _method(lambda: cloze.combine)
+    cosine = _method(lambda: cloze.cosine)
+    embed = _method(lambda: cloze.embed)
+    evaluate = _method(lambda: cloze.evaluate)
+    fill = _method(lambda: cloze.fill)
+    generate = _method(lambda: cloze.generate)
+    info = _method(lambda: cloze.info)
+    odd_one_out = _method(lambda: cloze.odd_one_out)
+    plot_vectors = _method(lambda: cloze.plot_vectors)
+    plot_words = _method(lambda: cloze.plot_words)
+    score = _method(lambda: cloze.score)
+    score_pairs = _method(lambda: cloze.score_pairs)
+    similar = _method(lambda: cloze.similar)
+    suggest = _method(lambda: cloze.suggest)
+    tag = _method(lambda: cloze.tag)
+    tokenize = _method(lambda: cloze.tokenize)
+    translate = _method(lambda: cloze.translate)
+
+    def export(
+        self, format: str, out: "PathLike", *, header: bool = True, force: bool = False
+    ) -> "Path":
+        """Write the model in another format: `cloze.export`."""
+        return cloze.export(format, self, out, header=header, force=force)  # type: ignore[arg-type]
