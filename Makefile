@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench package figures clean
+.PHONY: help demo check test test-gpu stress lint format bench docs package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -24,6 +24,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --editable '.[dev,bench]'
 	@touch $@ $(VENV)/.dev $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core      ## text to a trained BERT and a report in three minutes: no download
 	$(BIN)/cloze demo --force
@@ -58,6 +62,10 @@ bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/word2vec.py
 
+docs: $(VENV)/.docs      ## the documentation site: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tools/check_site.py site
+
 package: | $(BIN)/python  ## source distribution and wheel, in dist/
 	$(BIN)/pip install --quiet 'build>=1.2'
 	rm -rf dist
@@ -71,4 +79,4 @@ format: $(VENV)/.dev     ## let ruff tidy
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis cloze-demo
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis cloze-demo site
