@@ -195,9 +195,10 @@ def write_recipes() -> str:
 
     lines = [
         "# Recipes\n",
-        "A recipe is a TOML file with the settings of a training run. Name one with `--recipe`, change "
-        "single settings with `--set table.name=value`, in Python with "
-        '`settings={"table.name": value}`. Every run writes its complete recipe to `recipe.toml`.\n',
+        "A recipe is a TOML file with the settings of a training run. Name one with `--recipe`, "
+        "change single settings with `--set table.name=value`, in Python with "
+        '`settings={"table.name": value}`. Every run writes its complete recipe to '
+        "`recipe.toml`.\n",
         "| recipe | command | contents |",
         "|---|---|---|",
     ]
