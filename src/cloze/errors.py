@@ -52,6 +52,15 @@ class MissingExtraError(ClozeError, ImportError):
         )
 
 
+class MissingLibraryError(ClozeError, ImportError):
+    """A library that is no extra of this package is required but not installed."""
+
+    def __init__(self, feature: str, *, library: str) -> None:
+        super().__init__(
+            f"{feature} requires {library}, which is not installed", fix=f"pip install {library}"
+        )
+
+
 def _clean(message: str) -> str:
     return escape_control_characters(shorten_message(message, MAX_MESSAGE), keep="\n\t")
 

@@ -159,7 +159,7 @@ def _plot_alignment(
     found: "list[Translation]", path: Path, lines: bool, *, quiet: bool, failed: bool
 ) -> None:
     """Plot the best translation of the first sentence that has one."""
-    from cloze.plot.alignment import AlignmentLines, alignment_heatmap
+    from cloze.plot.alignment import alignment_heatmap
 
     aligned = ((one, c.alignment) for one in found for c in one.candidates if c.alignment)
     one, shown = next(aligned, (None, None))
@@ -172,6 +172,7 @@ def _plot_alignment(
         )
     if not quiet:
         print_note(f"{path} shows the first sentence: {one.source}")
-    words = {"source": shown.source, "target": shown.target, "weights": shown.weights.tolist()}
-    plot = AlignmentLines(title="Alignment", **words) if lines else alignment_heatmap(**words)
-    plot.save(path)
+    if lines:
+        shown.plot_lines().save(path)
+    else:
+        alignment_heatmap(shown.source, shown.target, shown.weights.tolist()).save(path)

@@ -276,8 +276,11 @@ class Page:
         return write_text(path, self.html())
 
     def _repr_html_(self) -> str:
+        return str(self.frame())
+
+    def frame(self) -> Element:
         """HTML for notebooks: an iframe, which isolates styles and scripts."""
-        frame = Element(
+        return Element(
             "iframe",
             srcdoc=self.html(),
             sandbox="allow-scripts",
@@ -285,7 +288,6 @@ class Page:
             height=640,
             frameborder="0",
         )
-        return str(frame)
 
 
 def to_json_value(value: Cell) -> Cell:

@@ -129,18 +129,19 @@ class Figure(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write an .svg file."""
-        svg = str(self._standalone_svg())
+        svg = str(self.standalone_svg())
         return write_text(path, svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
 
     def _repr_html_(self) -> str:
         """HTML for notebooks, at most as wide as the figure."""
         return str(
             Element(
-                "div", self._standalone_svg(), style=f"max-width: {self.width + 2 * MARGIN:.0f}px"
+                "div", self.standalone_svg(), style=f"max-width: {self.width + 2 * MARGIN:.0f}px"
             )
         )
 
-    def _standalone_svg(self) -> Element:
+    def standalone_svg(self) -> Element:
+        """The SVG with its style and a background."""
         style = Element("style", load_asset("chart.css"))
         background = Element(
             "rect", x=-MARGIN, y=-MARGIN, width="100%", height="100%", class_="ground"

@@ -3,12 +3,9 @@
 t tokens of a window, c tokens of the context in it, l tokens of the longest answer.
 """
 
-import re
-import string
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict, Unpack, overload
-from unicodedata import category
 
 import numpy as np
 import torch
@@ -24,21 +21,17 @@ from cloze.data.labelled.examples import Origin, QuestionExample
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
-from cloze.text.words import IDEOGRAPHS
+from cloze.text.words import expand_to_words
 
 MAX_ANSWER_TOKENS = 30
 MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
 NUM_CANDIDATES = 20  # spans in the softmax of the probabilities
 CHUNK = 1024  # questions that are encoded at a time, to bound memory
-
-# White space, and scripts without spaces between words: ideographs, kana, scripts of South-East
-# Asia. There a sequence of letters may be a whole sentence.
-_SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
-_SEPARATOR = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
 
 _Span = tuple[float, int, int]  # score, and characters in the context
 
@@ -55,7 +48,7 @@ class AnswerCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerResult:
+class AnswerResult(Result):
     """The answer to a question, and other candidates."""
 
     question: str
@@ -69,6 +62,8 @@ class AnswerResult:
     no_answer_margin: float  # logit of "no answer" minus that of the best span; inf without a span
     truncated: int = 0  # tokens of the question or context that were left out
 
+    record_columns = ("question", "answer", "start", "end", "logit", "probability", "context")
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the question."""
         return {
@@ -77,6 +72,27 @@ class AnswerResult:
             "answers": [asdict(one) for one in self.candidates],
             "truncated": self.truncated,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per candidate, best first."""
+        return [
+            {"question": self.question, "answer": one.pop("text"), **one, "context": self.context}
+            for one in map(asdict, self.candidates)
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import (
+            Mark,
+            render_bars,
+            render_heading,
+            render_result,
+            render_text,
+        )
+
+        marks = [Mark(start=self.start, end=self.end, hue=135)] if self.text else []
+        bars = [(one.text or "(no answer)", one.probability) for one in self.candidates]
+        parts = render_heading(self.question), render_text(self.context, marks), render_bars(bars)
+        return render_result(*parts)
 
 
 class AnswerOptions(TypedDict, total=False):
@@ -102,7 +118,7 @@ def answer(
     question: Iterable[str],
     context: str | Iterable[str],
     **options: Unpack[AnswerOptions],
-) -> list[AnswerResult]: ...
+) -> Results[AnswerResult]: ...
 def answer(
     model: Model | PathLike,
     question: str | Iterable[str],
@@ -116,7 +132,7 @@ def answer(
     overlap: int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> AnswerResult | list[AnswerResult]:
+) -> AnswerResult | Results[AnswerResult]:
     """Find the span of a context that answers a question, with character offsets and probability.
 
     Args:
@@ -160,7 +176,7 @@ def answer(
         batch_tokens=batch_tokens,
         progress=progress,
     )
-    return found[0] if isinstance(question, str) else found
+    return found[0] if isinstance(question, str) else Results(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,25 +352,6 @@ def postprocess(
         )
         for example, group in zip(examples, groups, strict=True)
     ]
-
-
-def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """Extend a span to the whole words that it begins and ends in.
-
-    Words are separated by white space and punctuation, and every ideograph is a word, as in BERT's
-    pre-tokenizer. In other scripts without spaces the span is not extended.
-    """
-    while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
-        start -= 1
-    while end < len(text) and _in_word(text[end - 1]) and _in_word(text[end]):
-        end += 1
-    return start, end
-
-
-def _in_word(letter: str) -> bool:
-    """Whether a character can be part of a longer word; all ASCII symbols are punctuation."""
-    mark = letter in string.punctuation or category(letter).startswith("P")
-    return not mark and not _SEPARATOR.match(letter)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inference import (
     TextItem,
     check_pair_support,
@@ -25,7 +26,7 @@ from cloze.text.alignment import TokenAlignment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Choice(Result):
     """The best option for a text."""
 
     context: str
@@ -36,6 +37,8 @@ class Choice:
     score: float  # its probability
     scores: tuple[float, ...]  # of every option, in their order
     truncated: int = 0  # tokens left out by truncation, of all options together
+
+    record_columns = ("text", "question", "option", "option_text", "score")
 
     def rank_options(self) -> list[tuple[int, str, float]]:
         """Every option with its index and probability, best first."""
@@ -54,6 +57,22 @@ class Choice:
             ],
             "truncated": self.truncated,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per option, best first; `option` is its index, from 0."""
+        return [
+            dict(zip(self.record_columns, (self.context, self.question, *option), strict=True))
+            for option in self.rank_options()
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_bars, render_heading, render_result, render_text
+
+        question = [render_heading(self.question)] if self.question else []
+        bars = render_bars(
+            ((text, score) for _, text, score in self.rank_options()), bold=self.text
+        )
+        return render_result(render_text(self.context), *question, bars)
 
 
 class ChooseOptions(TypedDict, total=False):
@@ -81,7 +100,7 @@ def choose(
     *,
     question: Iterable[str | None] | None = None,
     **settings: Unpack[ChooseOptions],
-) -> list[Choice]: ...
+) -> Results[Choice]: ...
 def choose(
     model: Model | PathLike,
     text: str | Iterable[str],
@@ -91,7 +110,7 @@ def choose(
     truncation: str | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> Choice | list[Choice]:
+) -> Choice | Results[Choice]:
     """Choose the option that fits a text best, or that answers a question about the text.
 
     Args:
@@ -121,7 +140,7 @@ def choose(
         rows = zip(texts, several, questions, strict=True)
         examples = [_make_example(*row, number) for number, row in enumerate(rows, 1)]
     found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
-    return found[0] if isinstance(text, str) else found
+    return found[0] if isinstance(text, str) else Results(found)
 
 
 def _make_example(text: str, options: object, question: object, number: int) -> ChoiceExample:

@@ -15,6 +15,7 @@ from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inference import (
     TextItem,
     check_pair_support,
@@ -27,7 +28,7 @@ from cloze.tasks.inputs import check_pairs, open_model
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification:
+class Classification(Result):
     """The predicted label of a text."""
 
     text: str
@@ -36,6 +37,8 @@ class Classification:
     score: float  # the label's probability; for a regression model, the predicted number
     scores: Mapping[str, float]  # of every label, best first
     truncated: int = 0  # tokens left out by truncation
+
+    record_columns = ("text", "pair", "label", "score")
 
     def keep_top(self, count: int) -> "Classification":
         """A copy with the scores of the best `count` labels only."""
@@ -49,6 +52,21 @@ class Classification:
             "labels": [{"label": label, "score": score} for label, score in self.scores.items()],
             "truncated": self.truncated,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One row, with the score of every label in a column of its own."""
+        row = {name: getattr(self, name) for name in self.record_columns}
+        for label in sorted(self.scores):
+            row[f"score: {label}" if label in self.record_columns else label] = self.scores[label]
+        return [row]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_bars, render_note, render_result, render_text
+
+        texts = [render_text(text) for text in (self.text, self.pair) if text is not None]
+        if len(self.scores) == 1:  # a number, or the only label
+            return render_result(*texts, render_note(f"{self.label} {self.score:.4f}"))
+        return render_result(*texts, render_bars(self.scores.items(), bold=self.label))
 
 
 class ClassifyOptions(TypedDict, total=False):
@@ -73,7 +91,7 @@ def classify(
     text: Iterable[str],
     pair: Iterable[str] | None = None,
     **options: Unpack[ClassifyOptions],
-) -> list[Classification]: ...
+) -> Results[Classification]: ...
 def classify(
     model: Model | PathLike,
     text: str | Iterable[str],
@@ -83,7 +101,7 @@ def classify(
     overlap: int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> Classification | list[Classification]:
+) -> Classification | Results[Classification]:
     """Predict the label of a text, or of a pair of texts, with the probability of every label.
 
     A pre-trained model with a next-sentence head classifies pairs as "next" or "not next".
@@ -108,7 +126,7 @@ def classify(
         for number, (one, other) in enumerate(zip(texts, seconds, strict=True), 1)
     ]
     found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
-    return found[0] if isinstance(text, str) else found
+    return found[0] if isinstance(text, str) else Results(found)
 
 
 def encode_examples(

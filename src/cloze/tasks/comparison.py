@@ -19,7 +19,9 @@ from cloze.metrics.bootstrap import (
 from cloze.metrics.names import metric_label
 from cloze.metrics.perplexity import LanguageModelScores
 from cloze.plot.format import format_percent
+from cloze.plot.notebook import render_report
 from cloze.plot.page import Cell, Page, Section, Table
+from cloze.results import Result
 
 SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
 
@@ -71,7 +73,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Result):
     """The compared models, in the given order."""
 
     entries: tuple[Entry, ...]
@@ -146,8 +148,29 @@ class Comparison:
         """The page as one file."""
         return self.page(title).save(path)
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per model, with the bounds of each interval in columns of their own."""
+        return [
+            {
+                "model": one.name,
+                "parameters": one.parameters,
+                **{
+                    key: value
+                    for name, score in one.intervals.items()
+                    for key, value in _split_interval(name, score).items()
+                },
+                **_split_interval("difference", one.difference),
+                "p": one.difference and one.difference.p,
+                "seconds": one.evaluation.seconds,
+            }
+            for one in self.entries
+        ]
+
     def _repr_html_(self) -> str:
-        return self.page()._repr_html_()
+        scores = self.entries[0].intervals
+        columns = [metric_label(name) if name in scores else name for name in self.columns]
+        rows = ([_stack_interval(cell) for cell in row] for row in self.rows())
+        return render_report(columns, rows, self.page(), note=self.note)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +200,7 @@ class LanguageEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageComparison:
+class LanguageComparison(Result):
     """The compared language models, in the given order."""
 
     entries: tuple[LanguageEntry, ...]
@@ -232,8 +255,23 @@ class LanguageComparison:
         """The page as one file."""
         return self.page(title).save(path)
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per model; perplexity is comparable if `same_tokens`."""
+        return [
+            {
+                "model": one.name,
+                "kind": one.kind,
+                "parameters": one.parameters,
+                "vocabulary": one.vocabulary,
+                "same_tokens": one.same_tokens,
+                **{name: getattr(one.score, name) for name in SCORES},
+                "seconds": one.seconds,
+            }
+            for one in self.entries
+        ]
+
     def _repr_html_(self) -> str:
-        return self.page()._repr_html_()
+        return render_report(self.columns, self.rows(), self.page(), note=self.note)
 
 
 def make_entry(
@@ -266,6 +304,13 @@ def make_entry(
         },
         difference=difference,
     )
+
+
+def _split_interval(name: str, score: Interval | None) -> dict[str, float | None]:
+    """The columns of an interval: name, name_low and name_high."""
+    if score is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: score.value, f"{name}_low": score.low, f"{name}_high": score.high}
 
 
 def _make_page(title: str, note: str, table: Table) -> Page:

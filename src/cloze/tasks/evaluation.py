@@ -26,7 +26,9 @@ from cloze.metrics.spans import score_spans
 from cloze.models.registry import Kind
 from cloze.plot.format import format_percent
 from cloze.plot.line_chart import LineChart
+from cloze.plot.notebook import render_report
 from cloze.plot.page import Cell, Fact, Facts, Grid, Page, PagePart, Section, Table
+from cloze.results import Result
 from cloze.tasks.scored_predictions import (
     SEVERITIES,
     PredictionError,
@@ -70,7 +72,7 @@ class SwapResult:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Evaluation:
+class Evaluation(Result):
     """Scores of a model on labelled examples."""
 
     result: ScoredPredictions
@@ -215,8 +217,16 @@ class Evaluation:
         """The page as one file."""
         return self.page(title).save(path)
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per score, the main one first."""
+        return [
+            {"model": self.model, "metric": name, "score": value}
+            for name, value in self.scores.items()
+        ]
+
     def _repr_html_(self) -> str:
-        return self.page()._repr_html_()
+        rows = [(metric_label(name), f"{value:.4f}") for name, value in self.scores.items()]
+        return render_report(("", self.model or "score"), rows, self.page(), note=self._summary())
 
     def _summary(self) -> str:
         truncated = f", {self.num_truncated:,} truncated" if self.num_truncated else ""
@@ -281,7 +291,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusEvaluation:
+class CorpusEvaluation(Result):
     """Scores of a model on a whole text, a parallel text or word questions."""
 
     kind: str  # language, masked, translate or words
@@ -313,6 +323,16 @@ class CorpusEvaluation:
             *self.notes.items(),
             ("time", f"{self.seconds:.1f} s"),
         ]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per score, the main one first."""
+        return [
+            {"model": self.model, "metric": name, "score": value}
+            for name, value in self.scores.items()
+        ]
+
+    def _repr_html_(self) -> str:
+        return render_report(("", self.model or "score"), self.rows(), self.page())
 
     def page(self, title: str = "Evaluation") -> Page:
         """The scores, the counts and the charts as a page."""

@@ -1,7 +1,7 @@
 """`fill`: predict masked tokens.  m masks of a text, v tokens of the vocabulary."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
 import torch
@@ -13,6 +13,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inference import describe_heads, iterate_logits
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.text.alignment import TokenAlignment
@@ -41,12 +42,14 @@ class MaskResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FillResult:
+class FillResult(Result):
     """A text and the predictions for its masks."""
 
     text: str
     masks: tuple[MaskResult, ...]
     truncated: int = 0  # number of tokens left out, far from the masks
+
+    record_columns = ("text", "mask", "word", "score")
 
     @property
     def best(self) -> str:
@@ -56,9 +59,36 @@ class FillResult:
             text = insert_word(text, mask.start, mask.end, mask.predictions[0].word)
         return text
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the text."""
-        return asdict(self)
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per predicted word; masks are numbered from 1."""
+        return [
+            {"text": self.text, "mask": number, "word": one.word, "score": one.score}
+            for number, mask in enumerate(self.masks, 1)
+            for one in mask.predictions
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import (
+            Mark,
+            render_bars,
+            render_columns,
+            render_result,
+            render_text,
+        )
+
+        several = len(self.masks) > 1
+        marks = [
+            Mark(start=mask.start, end=mask.end, label=str(number) if several else "", hue=207)
+            for number, mask in enumerate(self.masks, 1)
+        ]
+        bars = [
+            render_bars(
+                ((one.word, one.score) for one in mask.predictions),
+                title=f"mask {number}" if several else "",
+            )
+            for number, mask in enumerate(self.masks, 1)
+        ]
+        return render_result(render_text(self.text, marks), render_columns(bars))
 
 
 class FillOptions(TypedDict, total=False):
@@ -78,7 +108,7 @@ def fill(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 @overload
 def fill(
     model: Model | PathLike, text: Iterable[str], **options: Unpack[FillOptions]
-) -> list[FillResult]: ...
+) -> Results[FillResult]: ...
 def fill(
     model: Model | PathLike,
     text: str | Iterable[str],
@@ -88,7 +118,7 @@ def fill(
     skip_blank: bool = False,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> FillResult | list[FillResult]:
+) -> FillResult | Results[FillResult]:
     """Predict the most probable words for every [MASK] of a text, or of each of several texts.
 
     Special tokens and incomplete characters (single bytes) are never predicted, so probabilities
@@ -126,7 +156,7 @@ def fill(
         else FillResult(text=one, masks=())
         for number, one in enumerate(texts)
     ]
-    return results[0] if isinstance(text, str) else results
+    return results[0] if isinstance(text, str) else Results(results)
 
 
 def check_fill(

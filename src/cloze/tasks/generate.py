@@ -15,6 +15,7 @@ from cloze.decode.sampling import sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inputs import check_texts, open_language_model
 
 
@@ -44,11 +45,13 @@ class Generation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generations(Sequence[Generation]):
+class Generations(Result, Sequence[Generation]):
     """The continuations of a text."""
 
     text: str
     continuations: tuple[Generation, ...]
+
+    record_columns = ("text", "continuation", "log_probability", "finished", "full_text")
 
     def __len__(self) -> int:
         return len(self.continuations)
@@ -64,6 +67,32 @@ class Generations(Sequence[Generation]):
         """The JSON object of the text."""
         found = [one.to_dict() for one in self.continuations]
         return {"text": self.text, "continuations": found}
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per continuation."""
+        return [
+            {name: getattr(one, name) for name in self.record_columns} for one in self.continuations
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import Mark, render_result, render_text
+
+        return render_result(
+            *(
+                render_text(
+                    one.full_text,
+                    [
+                        Mark(
+                            start=len(one.full_text) - len(one.continuation.lstrip()),
+                            end=len(one.full_text),
+                            tooltip=f"log-probability {one.log_probability:.2f}",
+                            hue=207,
+                        )
+                    ],
+                )
+                for one in self.continuations
+            )
+        )
 
 
 class Options(TypedDict, total=False):
@@ -86,7 +115,7 @@ def generate(  # type: ignore[overload-overlap]  # a str is an iterable of str, 
 @overload
 def generate(
     model: LanguageModel | Model | PathLike, text: Iterable[str], **options: Unpack[Options]
-) -> list[Generations]: ...
+) -> Results[Generations]: ...
 @torch.inference_mode()
 def generate(
     model: LanguageModel | Model | PathLike,
@@ -100,7 +129,7 @@ def generate(
     stop: bool = True,
     seed: int = 0,
     progress: ProgressCallback | None = None,
-) -> Generations | list[Generations]:
+) -> Generations | Results[Generations]:
     """Continue a text, or each of several; the text is read as the start of a sentence.
 
     Texts are decoded in batches of bounded size. The continuations of a text depend on the seed,
@@ -162,7 +191,7 @@ def generate(
         )
         for n, one in enumerate(texts)
     ]
-    return results[0] if isinstance(text, str) else results
+    return results[0] if isinstance(text, str) else Results(results)
 
 
 def _make_generation(

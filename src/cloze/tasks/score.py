@@ -21,6 +21,7 @@ from cloze.metrics.bootstrap import Interval, bootstrap_interval
 from cloze.metrics.perplexity import perplexity
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
+from cloze.results import MAX_SHOWN, Result, Results
 from cloze.tasks.inputs import check_texts, open_language_model, resolve_model
 
 PLLMetric = Literal["original", "within_word_l2r"]
@@ -38,12 +39,17 @@ class TokenScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextScore:
+class TextScore(Result):
     """A text, its tokens and their log-probabilities."""
 
     text: str
     tokens: tuple[TokenScore, ...]
     unknown: int  # tokens outside the vocabulary, whose spelling is not scored
+
+    record_columns = (
+        *("text", "token", "id", "log_probability"),
+        *("text_log_probability", "text_perplexity"),
+    )
 
     @property
     def log_probability(self) -> float:
@@ -75,6 +81,24 @@ class TextScore:
             "unknown": self.unknown,
         }
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per token, with the scores of the whole text beside it."""
+        whole = {
+            "text_log_probability": self.log_probability,
+            "text_perplexity": self.perplexity,
+        }
+        return [{"text": self.text, **asdict(one), **whole} for one in self.tokens]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_result, render_tokens
+
+        tokens = render_tokens((one.token, one.log_probability) for one in self.tokens)
+        note = (
+            f"log-probability {self.log_probability:.2f}, {len(self.tokens):,} tokens, "
+            f"perplexity {self.perplexity:,.1f}"
+        )
+        return render_result(tokens, note=note)
+
 
 class ScoreOptions(TypedDict, total=False):
     """The options of `score`."""
@@ -92,7 +116,7 @@ def score(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 @overload
 def score(
     model: LanguageModel | Model | PathLike, text: Iterable[str], **options: Unpack[ScoreOptions]
-) -> list[TextScore]: ...
+) -> Results[TextScore]: ...
 def score(
     model: LanguageModel | Model | PathLike,
     text: str | Iterable[str],
@@ -101,7 +125,7 @@ def score(
     include_eos: bool = True,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> TextScore | list[TextScore]:
+) -> TextScore | Results[TextScore]:
     """The log-probability of a text, or of each of several, with that of every token.
 
     A causal model (n-gram, NNLM, LSTM, causal BERT) gives log p(token | tokens before it). The text
@@ -134,7 +158,7 @@ def score(
         language = open_language_model(found, "score")
         _check_causal_options(pll_metric)
         results = list(_score_causal(language, texts, include_eos=include_eos, progress=progress))
-    return results[0] if isinstance(text, str) else results
+    return results[0] if isinstance(text, str) else Results(results)
 
 
 def _is_masked(model: object) -> bool:
@@ -238,7 +262,7 @@ class PairScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimalPairScores:
+class MinimalPairScores(Result):
     """The scores of minimal pairs, and how often the acceptable sentence has the higher one."""
 
     pairs: tuple[PairScore, ...]
@@ -259,6 +283,19 @@ class MinimalPairScores:
             "count": len(self.pairs),
             "pairs": [one.to_dict() for one in self.pairs],
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per pair."""
+        return [one.to_dict() for one in self.pairs]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_result, render_table
+
+        columns = ("acceptable", "unacceptable", "difference")
+        rows = [(one.good, one.bad, round(one.difference, 4)) for one in self.pairs[:MAX_SHOWN]]
+        more = f", the first {MAX_SHOWN} are shown" if len(self.pairs) > MAX_SHOWN else ""
+        note = f"accuracy {self.accuracy} (chance: 0.5), {len(self.pairs):,} pairs{more}"
+        return render_result(render_table(columns, rows), note=note)
 
 
 def score_pairs(

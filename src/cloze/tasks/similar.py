@@ -4,7 +4,7 @@ q queries, v words, d dimensions of the vectors.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -18,6 +18,7 @@ from cloze.models.word2vec import Floats, WordVectors, normalize_vectors
 from cloze.plot.format import format_percent
 from cloze.plot.scatter import Point, Scatter
 from cloze.plot.vector_heatmap import VectorHeatmap
+from cloze.results import Result, Results
 from cloze.tasks.inputs import OnError, check_texts, open_model
 
 _EPSILON = 0.001  # avoids division by zero, as in Levy and Goldberg 2014
@@ -33,28 +34,49 @@ class Neighbor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similar:
+class Similar(Result):
     """A query and its nearest words, without the words of the query."""
 
     query: str
     words: tuple[Neighbor, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the query."""
-        return asdict(self)
+    record_columns = ("query", "word", "score")
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per word, nearest first."""
+        return _make_records(self.query, self.words)
+
+    def _repr_html_(self) -> str:
+        return _render_neighbors(self.query, self.words)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OddOneOut:
+class OddOneOut(Result):
     """The word that fits the others least, and the cosine of each word to their mean."""
 
     query: str
     word: str
     fits: tuple[Neighbor, ...]  # lowest cosine first
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the query."""
-        return asdict(self)
+    record_columns = ("query", "word", "score")
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per word, the odd one first; the score is its cosine to the mean of all."""
+        return _make_records(self.query, self.fits)
+
+    def _repr_html_(self) -> str:
+        return _render_neighbors(f"the odd one out: {self.word}", self.fits)
+
+
+def _make_records(query: str, words: Sequence[Neighbor]) -> list[dict[str, Any]]:
+    return [{"query": query, "word": one.word, "score": one.score} for one in words]
+
+
+def _render_neighbors(title: str, words: Sequence[Neighbor]) -> str:
+    from cloze.plot.notebook import render_bars, render_heading, render_result
+
+    bars = render_bars(((one.word, one.score) for one in words), as_percent=False)
+    return render_result(render_heading(title), bars)
 
 
 @overload
@@ -66,14 +88,14 @@ def similar(
     *,
     top: int = 10,
     on_error: OnError | None = None,
-) -> list[Similar]: ...
+) -> Results[Similar]: ...
 def similar(
     model: Model | WordVectors | PathLike,
     word: str | list[str],
     *,
     top: int = 10,
     on_error: OnError | None = None,
-) -> Similar | list[Similar]:
+) -> Similar | Results[Similar]:
     """Find the nearest words of a word, or of each of several words, by exact search.
 
     A word without a vector is an error. With `on_error` the error of one of several words is
@@ -91,7 +113,7 @@ def similar(
         for number, scores in zip(numbers, queries @ model.unit_vectors.T, strict=True):  # q v
             row = model.find_row(words[number])
             near[number] = _nearest_words(model, scores, top, [] if row is None else [row])
-    found = [Similar(query=each, words=near.get(n, ())) for n, each in enumerate(words)]
+    found = Results(Similar(query=each, words=near.get(n, ())) for n, each in enumerate(words))
     return found[0] if isinstance(word, str) else found
 
 

@@ -1,7 +1,7 @@
 """`suggest`: the most probable next words of a text.  v vocabulary."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -11,6 +11,7 @@ from cloze.config import in_range
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel, Logs
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inputs import check_texts, open_language_model
 
 
@@ -38,16 +39,28 @@ class Suggestion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suggestions:
+class Suggestions(Result):
     """A text and its most probable next words, best first."""
 
     text: str
     suggestions: tuple[Suggestion, ...]
     unk_probability: float  # of the unknown token, which is not suggested
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the text."""
-        return asdict(self)
+    record_columns = ("text", "word", "probability", "id", "order")
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per word; `order` is None unless the model is an n-gram model."""
+        names = self.record_columns[1:]
+        return [
+            {"text": self.text, **{name: getattr(one, name) for name in names}}
+            for one in self.suggestions
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_bars, render_result, render_text
+
+        bars = render_bars((one.word, one.probability) for one in self.suggestions)
+        return render_result(render_text(f"{self.text} …"), bars)
 
 
 @overload
@@ -65,14 +78,14 @@ def suggest(
     *,
     top: int = 10,
     progress: ProgressCallback | None = None,
-) -> list[Suggestions]: ...
+) -> Results[Suggestions]: ...
 def suggest(
     model: LanguageModel | Model | PathLike,
     text: str | Iterable[str],
     *,
     top: int = 10,
     progress: ProgressCallback | None = None,
-) -> Suggestions | list[Suggestions]:
+) -> Suggestions | Results[Suggestions]:
     """The most probable next words of a text, or of each of several texts.
 
     The text is read as the start of a sentence; the end of the sentence (`</s>` or [SEP]) is one of
@@ -88,7 +101,7 @@ def suggest(
         results[number] = _rank_words(model, texts[number], prompts[number], log_probs, top)
         if progress:
             progress("texts", len(results), len(texts))
-    return results[0] if isinstance(text, str) else [results[n] for n in range(len(texts))]
+    return results[0] if isinstance(text, str) else Results(results[n] for n in range(len(texts)))
 
 
 def _iterate_next_log_probs(

@@ -22,6 +22,7 @@ from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.aggregation import (
     AGGREGATIONS,
     Span,
@@ -47,7 +48,7 @@ class TagItem(EncodedExample):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagResult:
+class TagResult(Result):
     """The tags and spans of a text."""
 
     text: str
@@ -57,6 +58,8 @@ class TagResult:
     spans: tuple[Span, ...]
     untagged: int = 0  # words that were truncated or have no token; their tag is O, their score 0
 
+    record_columns = ("text", "span", "label", "start", "end", "score")
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the text."""
         return {
@@ -64,6 +67,22 @@ class TagResult:
             "spans": [asdict(span) for span in self.spans],
             "untagged": self.untagged,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per span."""
+        return [
+            {"text": self.text, "span": span.pop("text"), **span}
+            for span in map(asdict, self.spans)
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import Mark, render_result, render_text
+
+        marks = [
+            Mark(start=one.start, end=one.end, label=one.label, tooltip=f"{one.score:.4f}")
+            for one in self.spans
+        ]
+        return render_result(render_text(self.text, marks, max_context=len(self.text)))
 
 
 class TagOptions(TypedDict, total=False):
@@ -83,7 +102,7 @@ def tag(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 @overload
 def tag(
     model: Model | PathLike, text: Iterable[str], **options: Unpack[TagOptions]
-) -> list[TagResult]: ...
+) -> Results[TagResult]: ...
 def tag(
     model: Model | PathLike,
     text: str | Iterable[str],
@@ -93,7 +112,7 @@ def tag(
     overlap: int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> TagResult | list[TagResult]:
+) -> TagResult | Results[TagResult]:
     """Find the tagged spans of a text, with character offsets and scores, and the tag of each word.
 
     Words are those of the tokenizer, which splits at white space and punctuation. If every word has
@@ -122,7 +141,7 @@ def tag(
         batch_tokens=batch_tokens,
         progress=progress,
     )
-    return found[0] if isinstance(text, str) else found
+    return found[0] if isinstance(text, str) else Results(found)
 
 
 def make_examples(

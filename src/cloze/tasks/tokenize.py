@@ -7,6 +7,7 @@ from cloze.checkpoint.contents import find_body
 from cloze.checkpoint.model import Model, check_capability, not_a_model_error
 from cloze.checkpoint.source import builtin, find_path, find_saved_model
 from cloze.errors import InputError
+from cloze.results import Results
 from cloze.tasks.inputs import check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
@@ -21,12 +22,12 @@ def tokenize(
     model: Model | Tokenizer | str | PathLike[str],
     text: list[str],
     pair: list[str] | None = None,
-) -> list[TokenAlignment]: ...
+) -> Results[TokenAlignment]: ...
 def tokenize(
     model: Model | Tokenizer | str | PathLike[str],
     text: str | list[str],
     pair: str | list[str] | None = None,
-) -> TokenAlignment | list[TokenAlignment]:
+) -> TokenAlignment | Results[TokenAlignment]:
     """Tokenize a text or a pair with the tokenizer of a model; nothing is truncated.
 
     Args:
@@ -37,7 +38,7 @@ def tokenize(
     """
     texts, pairs = check_pairs(text, pair)
     found = open_tokenizer(model).encode_batch(texts, pairs)
-    return found[0] if isinstance(text, str) else found
+    return found[0] if isinstance(text, str) else Results(found)
 
 
 def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:

@@ -24,7 +24,9 @@ from cloze.explain.capture import capture
 from cloze.files import PathLike
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
+from cloze.plot.alignment import AlignmentLines
 from cloze.progress import ProgressCallback
+from cloze.results import Result, Results
 from cloze.tasks.inputs import OnError, check_texts, open_model
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from cloze.text.tokenizer import Tokenizer
@@ -58,6 +60,13 @@ class Alignment:
             "hard": self.hard,
         }
 
+    def plot_lines(self) -> AlignmentLines:
+        """Two rows of words, and a line from each target word to its source word."""
+        weights = self.weights.tolist()
+        return AlignmentLines(
+            title="Alignment", source=self.source, target=self.target, weights=weights
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationCandidate:
@@ -81,12 +90,14 @@ class TranslationCandidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translation:
+class Translation(Result):
     """A sentence and its translations, best first; no candidates if it is too long."""
 
     source: str
     candidates: tuple[TranslationCandidate, ...]
     truncated: int = 0  # tokens of the source left out by truncation
+
+    record_columns = ("source", "translation", "score", "log_probability", "finished")
 
     @property
     def text(self) -> str:
@@ -100,6 +111,29 @@ class Translation:
             "translations": [one.to_dict() for one in self.candidates],
             "truncated": self.truncated,
         }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per translation, best first."""
+        return [
+            {
+                "source": self.source,
+                "translation": one.text,
+                "score": one.score,
+                "log_probability": one.log_probability,
+                "finished": one.finished,
+            }
+            for one in self.candidates
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_figure, render_heading, render_note, render_result
+
+        best, *others = self.candidates or (None,)
+        parts = [render_note(self.source), *([render_heading(best.text)] if best else [])]
+        parts += [render_note(f"{one.text} ({one.score:.4f})") for one in others]
+        if best and best.alignment:
+            parts.append(render_figure(best.alignment.plot_lines()))
+        return render_result(*parts)
 
 
 class TranslateOptions(TypedDict, total=False):
@@ -125,7 +159,7 @@ def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str,
 @overload
 def translate(
     model: Model | PathLike, texts: Iterable[str], **options: Unpack[TranslateOptions]
-) -> list[Translation]: ...
+) -> Results[Translation]: ...
 @torch.inference_mode()
 def translate(
     model: Model | PathLike,
@@ -142,7 +176,7 @@ def translate(
     batch_tokens: int = BATCH_TOKENS,
     on_error: OnError | None = None,
     progress: ProgressCallback | None = None,
-) -> Translation | list[Translation]:
+) -> Translation | Results[Translation]:
     """Translate a sentence, or each of several, by beam search.
 
     The translation of a blank line is blank. Unknown characters are encoded as bytes. With learned
@@ -203,7 +237,7 @@ def translate(
         )
         for row, text in enumerate(rows)
     ]
-    return translations[0] if single else translations
+    return translations[0] if single else Results(translations)
 
 
 def _encode_sources(

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 import tokenizers
 
+from cloze.results import Result
+
 T = TypeVar("T")
 TokenRanges = tuple[tuple[range, ...], tuple[range, ...]]  # of the text and of its pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenAlignment:
+class TokenAlignment(Result):
     """The tokens of a text, or of a text and its pair (sequences 0 and 1).
 
     Offsets are character positions in the original text, as Python counts them; words are numbered
@@ -37,6 +39,21 @@ class TokenAlignment:
         """The JSON object of the tokens."""
         names = ("ids", "tokens", "offsets", "words", "type_ids")
         return {name: getattr(self, name) for name in names}
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per token."""
+        columns = zip(*self.to_dict().values(), strict=True)
+        return [
+            {
+                "token": token,
+                "id": id_,
+                "start": start,
+                "end": end,
+                "word": word,
+                "type_id": type_id,
+            }
+            for id_, token, (start, end), word, type_id in columns
+        ]
 
     @property
     def special_tokens_mask(self) -> list[bool]:

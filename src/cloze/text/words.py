@@ -5,6 +5,7 @@ so no token of a tokenizer spans two words.
 """
 
 import re
+import string
 import unicodedata
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -23,6 +24,11 @@ _WIDE = re.compile(
     "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65]"
 )
 _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
+
+# White space, and scripts without spaces between words: ideographs, kana, scripts of South-East
+# Asia. There a sequence of letters may be a whole sentence.
+_SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_SEPARATOR = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
 
 WordSpans: TypeAlias = tuple[tuple[int, int], ...]  # (start, end) characters of each word
 
@@ -76,3 +82,22 @@ def _classify_character(character: str) -> str:
     if mark or _IDEOGRAPH.match(character) or unicodedata.category(character).startswith("P"):
         return "single"
     return ""
+
+
+def expand_to_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Extend a span to the whole words that it begins and ends in.
+
+    Words are separated by white space and punctuation, and every ideograph is a word, as in BERT's
+    pre-tokenizer. In other scripts without spaces the span is not extended.
+    """
+    while start > 0 and _in_word(text[start - 1]) and _in_word(text[start]):
+        start -= 1
+    while end < len(text) and _in_word(text[end - 1]) and _in_word(text[end]):
+        end += 1
+    return start, end
+
+
+def _in_word(letter: str) -> bool:
+    """Whether a character can be part of a longer word; all ASCII symbols are punctuation."""
+    mark = letter in string.punctuation or unicodedata.category(letter).startswith("P")
+    return not mark and not _SEPARATOR.match(letter)

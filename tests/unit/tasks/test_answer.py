@@ -8,7 +8,8 @@ from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_question_examples
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.answer import encode_examples, expand_to_words, predict
+from cloze.tasks.answer import encode_examples, predict
+from cloze.text.words import expand_to_words
 from helpers import raises, tiny_model
 
 WINDOW = Task(name="answer", truncation="window")
