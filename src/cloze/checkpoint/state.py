@@ -202,9 +202,12 @@ def _save_error(folder: Path, step: int, error: Exception) -> FolderError:
     is_full = is_disk_full(error)
     problem = f"step {step} was not saved in {folder}"
     action = "free some space" if is_full else "solve this problem"
+    then = (
+        "the checkpoints saved earlier are intact"
+        if any(_list_states(folder))
+        else "it starts from the beginning, because nothing was saved yet"
+    )
     return FolderError(
         f"the disk is full: {problem}" if is_full else f"{problem}: {error}",
-        fix=f"{action}, then resume: the checkpoints saved earlier are intact"
-        if any(_list_states(folder))
-        else f"{action}, then start the run again: it has no checkpoint yet",
+        fix=f"{action}, then resume the run with --resume --out {folder.parent}: {then}",
     )

@@ -9,12 +9,13 @@ first one writes files.
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
-from math import isnan, nan
+from math import isinf, isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
 from types import FrameType
@@ -29,7 +30,7 @@ from cloze.train.consumers import (
     write_tensorboard,
 )
 from cloze.train.loop import BatchSource, training_steps
-from cloze.train.run_files import METRICS_FILE, STATE, append_metrics
+from cloze.train.run_files import METRICS_FILE, STATE, FolderWatch, append_metrics
 from cloze.train.schedule import Budget, Progress, Schedule
 from cloze.train.state import TrainState, resume_training_state, save_training_state
 from cloze.train.step import Step
@@ -154,20 +155,25 @@ def fit(job: TrainingJob) -> RunResult:
     resume_training_state(state, job.out / STATE, job.fingerprint)
     job.on_start()
     best, evaluated = _notes(state)
+    job.out.mkdir(parents=True, exist_ok=True)
+    watch = FolderWatch(job.out)
     with stop_on_signals() as stop:
         steps = training_steps(
             state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop
         )
-        for _ in _consume(steps, job, best, evaluated):
+        for _ in _consume(_watch_folder(steps, watch), job, best, evaluated):
             pass  # the consumers do the work
+        watch.check()
         stopped = _stop_reason(state, stop)
         if stopped is None and _is_final_due(job, evaluated):
             _evaluate_last(job, best, evaluated)
+    watch.check()
     is_chosen = bool(best["step"])
     if job.save_model is not None and not is_chosen:  # nothing to choose by: the last model
         job.save_model()
     last_step = state.progress.step
     last_scores = evaluated["scores"] if evaluated["step"] == last_step else {}
+    _warn_if_diverged(best["scores"] if is_chosen else last_scores)
     return RunResult(
         folder=job.out,
         score=best["score"] if is_chosen else None,
@@ -183,6 +189,28 @@ def fit(job: TrainingJob) -> RunResult:
 def one_batch_each(batch_of: Callable[[int], Batch]) -> BatchSource[Any]:
     """The data of a job whose steps consist of one batch each, found by the step's index."""
     return lambda first: ([batch_of(index)] for index in count(first))
+
+
+class DivergedWarning(UserWarning):
+    """A run ended with a model that is useless."""
+
+
+def _warn_if_diverged(scores: Mapping[str, float]) -> None:
+    infinite = [name for name, value in scores.items() if isinf(value)]
+    if infinite:
+        warnings.warn(
+            f"the run has diverged: {', '.join(infinite)} on held-out data is inf; train again "
+            "with a lower learning rate (--lr), a longer warm-up (--set schedule.warmup=0.1) or "
+            "stronger clipping (--set run.clip_norm=0.5)",
+            DivergedWarning,
+            stacklevel=3,
+        )
+
+
+def _watch_folder(steps: Steps, watch: FolderWatch) -> Steps:
+    for step in steps:
+        watch.check()  # before anything is written
+        yield step
 
 
 def _notes(state: TrainState) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -275,6 +303,9 @@ def _evaluate_last(job: TrainingJob, best: dict[str, Any], evaluated: dict[str, 
 
 def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
     """Write the steps to metrics.jsonl and TensorBoard, and hand them to the callback."""
+    evaluated = job.state.notes["evaluated"]
+    if start.step and evaluated["step"] == start.step:  # it may have been killed before writing it
+        append_metrics(job.out / METRICS_FILE, make_eval_row(start.step, evaluated["scores"]))
     # each consumer has a meter of its own: it measures the speed between its rows
     meter = partial(
         StepMetrics, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names

@@ -5,6 +5,7 @@ waiting for it; the program reads the result one step later.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from cloze.train.config import GuardAction
 SPIKE = 50.0  # a gradient norm this many times the median is bad, too
 WINDOW = 100  # number of recent norms; at least half are needed to detect a spike
 PATIENCE = 10  # with "skip", this many bad steps in a row stop the run
+EXPLOSION = 20.0  # a loss this many times the first one (or 1) is too large …
+EXPLODED_STEPS = 3  # … and so many of them in a row stop the run
 MAX_SHOWN = 16  # sample ids in a message
 
 
@@ -43,6 +46,28 @@ def suggest_fix(action: GuardAction) -> str:
     if action == "stop":
         return f"{restart}, or continue and skip such steps: --resume --set run.guard=skip"
     return f"check these samples, and {restart}"
+
+
+class ExplosionGuard:
+    """Stops a run whose loss grows far beyond its first value, although it stays finite.
+
+    The first loss is in `notes`, which are saved with the training state.
+    """
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def check(self, step: int, loss: float, notes: dict[str, Any]) -> None:
+        """Raise after a few steps in a row whose loss is too large."""
+        first = notes.setdefault("first_loss", loss)
+        self._in_a_row = self._in_a_row + 1 if loss > EXPLOSION * max(first, 1.0) else 0
+        if self._in_a_row >= EXPLODED_STEPS:
+            raise TrainingError(
+                f"training diverged at step {step}: the loss is {loss:.4g}, and was {first:.4g} at "
+                "the first step",
+                fix="start again with a lower learning rate (--lr), a longer warm-up (--set "
+                "schedule.warmup=0.1) or stronger clipping (--set run.clip_norm=0.5)",
+            )
 
 
 def empty_norms(device: torch.device) -> Tensor:

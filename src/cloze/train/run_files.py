@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cloze.errors import FolderError
 from cloze.files import replace_non_finite, write_bytes
 
 RECIPE, STATE, METRICS_FILE, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
@@ -15,8 +16,45 @@ TRIALS = "trials.json"  # the finished ones of several runs
 VOCABULARY = "vocabulary"  # folder of the tokenizer that was learned for the run
 
 
+class FolderWatch:
+    """Notices that the folder of a run was deleted, moved or replaced while it was running.
+
+    Writing into it would create it again, with a part of the run's files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._identity = _identify(folder)
+
+    def check(self) -> None:
+        """Raise unless it is still the same folder."""
+        if _identify(self._folder) != self._identity:
+            raise FolderError(
+                f"{self._folder} was deleted, moved or replaced during the run",
+                fix="move it back and resume the run in it with --resume, or start again with "
+                "another --out",
+            )
+
+
+def _identify(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def append_metrics(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one row to a metrics file."""
+    """Append one row to a metrics file; it replaces a row of the same kind and step.
+
+    A run that was killed may have written it already.
+    """
+    lines = list(read_metrics(path)) if path.exists() else []
+    key = (row.get("kind"), row.get("step"))
+    kept = [line for line, old in lines if (old.get("kind"), old.get("step")) != key]
+    if len(kept) < len(lines):
+        write_bytes(path, b"".join(kept) + metrics_line(row).encode())
+        return
     with path.open("a", encoding="utf-8") as file:
         file.write(metrics_line(row))
 

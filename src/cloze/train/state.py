@@ -26,6 +26,7 @@ from cloze.train.config import LoopConfig
 from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, full_tensor
 from cloze.train.guard import (
     BadStepError,
+    ExplosionGuard,
     SkippedStepWarning,
     empty_norms,
     format_samples,
@@ -60,6 +61,7 @@ class TrainState:
         self.recent_norms = empty_norms(self.device)  # oldest first
         self.bad_in_a_row = torch.zeros((), device=self.device)  # `skipped` on the device
         self.pending: deque[tuple[Step, Progress]] = deque()  # and where each began
+        self.explosion = ExplosionGuard()
         self.largest_fitting = 0  # tokens of the largest micro-batch so far
 
     def copy_buffers(self) -> list[Tensor]:
@@ -79,6 +81,7 @@ class TrainState:
             step, before = self.pending.popleft()
             if not step.is_bad:
                 self.skipped = 0
+                self.explosion.check(step.number, step.loss, self.notes)
                 continue
             self.skipped += 1
             if self.skipped >= max_bad_steps(self.config.guard):

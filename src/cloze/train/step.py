@@ -66,6 +66,11 @@ class Step:
         return {name: value for name, value in named if name is not None}
 
     @property
+    def loss(self) -> float:
+        """The sum of the losses, without the metrics, whose names contain a dot."""
+        return sum(value for name, value in self.means.items() if "." not in name)
+
+    @property
     def grad_norm(self) -> float:
         """The gradient norm before clipping."""
         return self._read[-2]

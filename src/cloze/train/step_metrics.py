@@ -40,7 +40,7 @@ class StepMetrics:
             "seconds": round(step.seconds, 3),
             "fraction": self._budget.fraction(progress),
             "lr": step.lr,
-            "loss": sum(value for name, value in step.means.items() if "." not in name),
+            "loss": step.loss,
             **_rename(step.means, _TRAIN, self._names),
             "grad_norm": step.grad_norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,

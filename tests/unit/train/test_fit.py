@@ -2,10 +2,11 @@
 
 import math
 
+import pytest
 import torch
 
 from cloze.make.recipe.run import SelectingRun
-from cloze.train.fit import Callbacks, TrainingJob, fit, one_batch_each
+from cloze.train.fit import Callbacks, DivergedWarning, TrainingJob, fit, one_batch_each
 from cloze.train.guard import BadStepError
 from cloze.train.schedule import Budget, Schedule
 from helpers import raises
@@ -32,7 +33,8 @@ def go(out, *, evaluate, steps=2):
 def test_scores_that_are_no_numbers_are_saved_and_found_again(tmp_path):
     """A correlation may not be defined, and a perplexity be larger than all numbers."""
     judged = {"score": math.nan, "perplexity": math.inf}
-    assert math.isnan(go(tmp_path, evaluate=lambda: judged).score)
+    with pytest.warns(DivergedWarning, match="perplexity"):
+        assert math.isnan(go(tmp_path, evaluate=lambda: judged).score)
     again = go(tmp_path, evaluate=lambda: judged)  # there is nothing left to do
     assert math.isnan(again.score)
     assert math.isnan(again.scores["perplexity"])
