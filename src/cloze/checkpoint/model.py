@@ -26,10 +26,10 @@ from cloze.text.tokenizer_files import ROLES
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
     from typing_extensions import TypeVar as DefaultTypeVar
 
     from cloze.interop.sentence_transformers import Pooling
+    from cloze.nn.heads import FeatureHead
 
     M = DefaultTypeVar("M", default=Any)
     C = DefaultTypeVar("C", bound=ModelConfig, default=Any)
@@ -57,7 +57,9 @@ class Model(ModelMethods, Generic[M, C]):
     tokenizer: Tokenizer = None  # type: ignore[assignment]  # None for word vectors
     pooling: "Pooling | None" = None
     task: Task | None = None  # that it was fine-tuned for
-    feature_head: "nn.Module | None" = None  # a network on frozen features, instead of a task head
+    feature_head: "FeatureHead | None" = (
+        None  # a network on frozen features, instead of a task head
+    )
     report: LoadReport = field(default_factory=LoadReport)
     folder: Path | None = None  # that it was loaded from
 

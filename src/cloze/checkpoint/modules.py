@@ -25,7 +25,7 @@ from cloze.errors import FolderError
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.base import ModelConfig
-from cloze.nn.heads import FEATURE_HEADS
+from cloze.nn.heads import FEATURE_HEADS, FeatureHead
 from cloze.nn.utils import skip_allocation
 
 RANDOM_SEED = 0  # for weights that a folder lacks
@@ -37,7 +37,7 @@ def load_module(
     dtype: torch.dtype,
     *,
     allow_missing: bool = False,
-) -> tuple[Any, nn.Module | None, LoadReport]:
+) -> tuple[Any, FeatureHead | None, LoadReport]:
     """The module with its weights, the feature head if there is one, and what did not match."""
     module = build_on_meta(contents.config, contents.task_heads, **contents.parts)
     rules, names, report = _match_weights(contents, module)
@@ -70,7 +70,7 @@ def write_module(
     folder: Path,
     *,
     task_heads: tuple[str, ...] = (),
-    feature_head: nn.Module | None = None,
+    feature_head: FeatureHead | None = None,
 ) -> None:
     """Write the weights under their stored names; those of the feature head to its own file."""
     weights = module.state_dict()
@@ -84,11 +84,13 @@ def write_module(
         save_file(tensors, folder / FEATURE_HEAD_FILE, metadata={"format": "pt"})
 
 
-def build_feature_head(features: FeatureSettings, outputs: int) -> nn.Module:
+def build_feature_head(features: FeatureSettings, outputs: int) -> FeatureHead:
     """A feature head whose weights are yet to be trained or loaded."""
-    sizes = {}
-    if features.kind == "bilstm":
-        sizes = {"hidden_size": features.hidden_size, "num_layers": features.num_layers}
+    sizes = {"mixed_layers": features.mixed_layers}
+    if features.kind != "linear":
+        sizes |= {"hidden_size": features.hidden_size, "num_layers": features.num_layers}
+    if features.kind == "cnn":
+        sizes["kernel_size"] = features.kernel_size
     return FEATURE_HEADS[features.kind](features.input_size, outputs, **sizes)
 
 
@@ -162,7 +164,7 @@ def _make_stored_tensors(
     return tensors
 
 
-def _load_feature_head(contents: FolderContents) -> nn.Module | None:
+def _load_feature_head(contents: FolderContents) -> FeatureHead | None:
     """The feature head of a folder, if its task has one, after checking names and shapes."""
     task, folder = contents.task, contents.folder
     if task is None or task.features is None:

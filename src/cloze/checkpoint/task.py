@@ -15,7 +15,8 @@ from cloze.text.truncation import TRUNCATIONS
 TASK_FILE = "cloze.json"
 NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 FEATURE_HEAD_FILE = "reader.safetensors"  # the name since version 1
-FEATURE_HEAD_KINDS = ("linear", "bilstm")  # the keys of `cloze.nn.heads.FEATURE_HEADS`
+FEATURE_HEAD_KINDS = ("linear", "bilstm", "cnn")  # the keys of `cloze.nn.heads.FEATURE_HEADS`
+MAX_KERNEL_SIZE = 31  # of a cnn
 FORMAT_VERSION = 2
 # keys in version 1 -> present keys
 VERSION_1_KEYS = {"policy": "truncation", "stride": "overlap", "none": "allow_no_answer"}
@@ -27,20 +28,24 @@ TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose"
 class FeatureSettings:
     """The features of a frozen encoder, and the head trained on them (`reader.safetensors`)."""
 
-    input_size: int  # of the feature vectors
+    input_size: int  # of the feature vectors; of one layer, if layers are mixed
     layers: str = "last"
     pooling: str = "cls"  # of texts; taggers read the first token of each word
-    kind: str = "linear"  # of the head: linear or bilstm
-    hidden_size: int = 0  # of a bilstm, per direction
-    num_layers: int = 0  # of a bilstm
+    kind: str = "linear"  # of the head: linear, bilstm or cnn
+    hidden_size: int = 0  # of a cnn; of a bilstm, per direction
+    num_layers: int = 0  # of a bilstm or a cnn
+    kernel_size: int = 0  # of a cnn
+    mixed_layers: int = 0  # number of layers of which the head learns a weighted sum; 0: none
 
     def __post_init__(self) -> None:
         one_of("features.kind", self.kind, FEATURE_HEAD_KINDS)
-        minimum = 1 if self.kind == "bilstm" else 0
+        minimum = 0 if self.kind == "linear" else 1
         for name, low, high in (
             ("input_size", 1, 1 << 20),
             ("hidden_size", minimum, 1 << 15),
             ("num_layers", minimum, 16),
+            ("kernel_size", int(self.kind == "cnn"), MAX_KERNEL_SIZE),
+            ("mixed_layers", 0, 1 << 10),
         ):
             in_range(f"features.{name}", getattr(self, name), low, high)
 

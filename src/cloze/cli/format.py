@@ -6,7 +6,7 @@ Results define their JSON (`to_dict`); this file defines all other output.
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -406,6 +406,7 @@ def print_info(found: "Info") -> None:
         ("heads", ", ".join(found.task_heads)),
         ("labels", _shorten_list(found.labels)),
         ("pooling", f"{modes}, normalized" if pooling and pooling.normalize else modes),
+        ("features", _format_features(found.features or {})),
         ("size", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),
     ]
     print_table(("", found.folder or ""), [row for row in rows if row[1]])
@@ -415,6 +416,19 @@ def print_info(found: "Info") -> None:
     ]
     print_table(("part", "parameters", "fraction"), [*parts, ("total", total, "")])
     print_table(("function", "returns"), found.capabilities.items())
+
+
+def _format_features(features: Mapping[str, Any]) -> str:
+    """A classifier on frozen features in one line, with the weights of mixed layers."""
+    if not features:
+        return ""
+    text = f"{features['kind']} on {features['layers']}"
+    if "layer_weights" in features:
+        weights = ", ".join(
+            f"{number} {w:.3f}" for number, w in enumerate(features["layer_weights"])
+        )
+        text += f": weights of the layers {weights}; scale {features['scale']:.3f}"
+    return text
 
 
 def _shorten_list(labels: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ class LayerSelection:
 
     numbers: tuple[int, ...]
     add: bool = False
+    mixed: bool = False  # concatenated, for a head that learns a weighted sum of them
 
     @property
     def parts(self) -> int:
@@ -56,6 +57,16 @@ LAYER_CHOICES = {
     "concat-last-4": lambda n: LayerSelection((n - 3, n - 2, n - 1, n)),
     "sum-all": lambda n: LayerSelection(tuple(range(1, n + 1)), add=True),
 }
+# For a feature head only, which learns the weights: all layers and the embeddings, as in Peters et
+# al. 2018.
+SCALAR_MIX = "scalar-mix"
+
+
+def select_feature_layers(choice: str, num_layers: int) -> LayerSelection:
+    """As `select_layers`, or scalar-mix: all layers, for a head that learns their weights."""
+    if choice == SCALAR_MIX:
+        return LayerSelection(tuple(range(num_layers + 1)), mixed=True)
+    return select_layers(choice, num_layers)
 
 
 def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSelection:
@@ -78,10 +89,7 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
             )
         return LayerSelection(tuple(_check_layer_number(number, num_layers) for number in choice))
     if choice not in LAYER_CHOICES:
-        raise ConfigError(
-            f"layers is {choice!r}, which is neither a name nor layer numbers",
-            fix=f"use layer numbers such as 0,-1, or one of {', '.join(LAYER_CHOICES)}",
-        )
+        raise _unknown_layers_error(choice)
     layers = LAYER_CHOICES[choice](num_layers)
     if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
         raise InputError(
@@ -89,6 +97,19 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
             fix="choose last, or give layer numbers",
         )
     return layers
+
+
+def _unknown_layers_error(choice: str) -> ConfigError:
+    names = ", ".join(LAYER_CHOICES)
+    if choice == SCALAR_MIX:
+        return ConfigError(
+            "scalar-mix is a weighted sum of the layers whose weights a classifier learns",
+            fix=f"train one (cloze finetune --recipe features --layers scalar-mix), or use {names}",
+        )
+    return ConfigError(
+        f"layers is {choice!r}, which is neither a name nor layer numbers",
+        fix=f"use layer numbers such as 0,-1, or one of {names}",
+    )
 
 
 def _check_layer_number(number: int, num_layers: int) -> int:
@@ -140,10 +161,14 @@ def extract_features(
     batch_tokens: int,
     progress: ProgressCallback | None = None,
 ) -> list[Tensor]:
-    """Compute the features of each item: one pooled vector (1 d), or one per position (p d)."""
-    if pooled:
+    """Compute the features of each item: one pooled vector (1 d), or one per position (p d).
+
+    A head that reads whole sequences (cnn) gets the vectors of all tokens (t d).
+    """
+    whole = spec.kind == "cnn"
+    if pooled and not whole:
         check_pooling(model, (spec.pooling,))
-    layers = select_layers(spec.layers, len(model.module.blocks))
+    layers = select_feature_layers(spec.layers, len(model.module.blocks))
     found: dict[int, Tensor] = {}
     for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
         packed = Packed.from_lengths((len(items[n].ids) for n in batch), model.device)
@@ -152,7 +177,9 @@ def extract_features(
         combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d
         for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
             vectors = combined[start : start + length]  # t d
-            if pooled:
+            if whole:
+                found[n] = vectors.float().cpu()
+            elif pooled:
                 found[n] = pool(vectors[None], (spec.pooling,), normalize=False).cpu()
             else:
                 found[n] = vectors[list(items[n].positions)].float().cpu()
@@ -169,4 +196,5 @@ def apply_feature_head(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
         return []
     sizes = [len(one) for one in vectors]
     device = next(model.feature_head.parameters()).device
-    return list(model.feature_head(torch.cat(list(vectors)).to(device), sizes).cpu().split(sizes))
+    logits = model.feature_head(torch.cat(list(vectors)).to(device), sizes).cpu()
+    return list(logits.split(1 if model.feature_head.per_sequence else sizes))

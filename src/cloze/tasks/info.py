@@ -8,13 +8,22 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, load
 from cloze.checkpoint.model import Model, compute_max_length, not_a_model_error
-from cloze.checkpoint.task import NSP_LABELS
-from cloze.checkpoint.weights import WEIGHT_DTYPES, StoredTensor
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, NSP_LABELS
+from cloze.checkpoint.weights import (
+    WEIGHT_DTYPES,
+    StoredTensor,
+    check_tensor,
+    read_array,
+    read_header,
+)
 from cloze.config import to_mapping
 from cloze.data.input_files import split_endings
+from cloze.errors import FolderError
 from cloze.files import PathLike, expand_user
 from cloze.interop.layout import Layout, part_of
 from cloze.interop.sentence_transformers import Pooling
@@ -59,6 +68,7 @@ class Info:
     labels: tuple[str, ...]  # of the classification head, if there is one
     max_length: int | None  # in tokens; None: no limit
     pooling: Pooling | None
+    features: dict[str, Any] | None  # of a classifier on a frozen encoder: layers, kind, …
     capabilities: dict[str, str]  # functions that work with the model, and what they return
 
     @property
@@ -118,6 +128,7 @@ def _describe(contents: FolderContents | Model) -> Info:
         labels=_head_labels(config.labels, contents.task_heads) if encoder else (),
         max_length=max_length,
         pooling=contents.pooling,
+        features=_describe_features(contents),
         capabilities=contents.capabilities,
     )
 
@@ -230,6 +241,37 @@ def _describe_file(path: Path, family: Family) -> Info:
             name: what for name, what in found.capabilities.items() if name != "tokenize"
         },
     )
+
+
+def _describe_features(contents: FolderContents | Model) -> dict[str, Any] | None:
+    """The settings of a feature head, and the weights of the layers where it mixes them."""
+    spec = contents.task.features if contents.task else None
+    if spec is None:
+        return None
+    found = {name: value for name, value in to_mapping(spec).items() if value}
+    if spec.mixed_layers:
+        scores, scale = _read_mix(contents)
+        weights = np.exp(scores - scores.max())
+        found["layer_weights"] = (weights / weights.sum()).tolist()  # softmax
+        found["scale"] = float(scale)
+    return found
+
+
+def _read_mix(contents: FolderContents | Model) -> tuple[Any, Any]:
+    """The scores of mixed layers and their scale, of a model in memory or of a folder."""
+    if isinstance(contents, Model):
+        mix: Any = contents.feature_head and contents.feature_head.mix
+        return mix.scores.detach().float().cpu().numpy(), mix.scale.detach().float().cpu().numpy()
+    assert contents.task is not None
+    assert contents.task.features is not None
+    stored = read_header(contents.folder / FEATURE_HEAD_FILE)
+    shapes = {"mix.scores": (contents.task.features.mixed_layers,), "mix.scale": ()}
+    for name, shape in shapes.items():
+        if name not in stored:
+            raise FolderError(f"{FEATURE_HEAD_FILE} has no {name}", fix="fine-tune again")
+        check_tensor(name, stored[name], shape)
+    scores, scale = (read_array(name, stored[name]) for name in shapes)
+    return scores, scale
 
 
 def _describe_vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # noqa: ANN401

@@ -8,7 +8,7 @@ from cloze.make.recipe.complete import complete_finetuning, recipe
 from cloze.make.recipe.finetune import LAYER_NAMES, FinetuneRecipe
 from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.options import OptionError
-from cloze.tasks.features import LAYER_CHOICES
+from cloze.tasks.features import LAYER_CHOICES, SCALAR_MIX
 from helpers import raises
 
 
@@ -53,7 +53,7 @@ def test_a_recipe_says_its_task(tmp_path):
 
 
 def test_layers_are_those_that_embed_knows():
-    assert set(LAYER_NAMES) == set(LAYER_CHOICES)
+    assert set(LAYER_NAMES) == {*LAYER_CHOICES, SCALAR_MIX}
 
 
 def test_what_is_missing_is_told(tmp_path):

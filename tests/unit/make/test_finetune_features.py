@@ -7,10 +7,14 @@ import pytest
 import torch
 
 import cloze
+from cloze.cli.format import print_info
 from cloze.data.labelled.examples import TextExample
-from cloze.make.finetune.features import VectorBatch, tagging_objective
+from cloze.errors import ConfigError
+from cloze.make.finetune.features import VectorBatch, make_vector_objective
 from cloze.models.configs.bert import BertConfig
+from cloze.nn.heads import CNNFeatureHead, ScalarMix
 from cloze.train.fit import Callbacks
+from helpers import raises
 from tunings import body, changed, questions, tagged, texts, tune
 
 
@@ -19,7 +23,7 @@ def base():
     return body(BertConfig)
 
 
-@pytest.mark.parametrize("layers", ["last", "concat-last-4", "sum-all", "0,-1"])
+@pytest.mark.parametrize("layers", ["last", "concat-last-4", "sum-all", "0,-1", "scalar-mix"])
 def test_texts_by_features(base, tmp_path, layers):
     ended = tune(
         base,
@@ -117,9 +121,9 @@ def test_a_reader_of_words_takes_weights_and_smoothing():
     weights = torch.tensor([0.5, 1.0, 2.0])
     logs = reader(vectors, [4]).log_softmax(-1)
     right = -logs[range(4), targets]
-    found = tagging_objective(weights, 0.0)(reader, batch, None)["tag"]
+    found = make_vector_objective(weights, 0.0)(reader, batch, None)["tag"]
     assert found.item() == pytest.approx((weights[targets] * right).sum().item())
-    found = tagging_objective(None, 0.3)(reader, batch, None)["tag"]
+    found = make_vector_objective(None, 0.3)(reader, batch, None)["tag"]
     assert found.item() == pytest.approx((0.7 * right - 0.3 * logs.mean(-1)).sum().item())
 
 
@@ -147,3 +151,122 @@ def test_features_say_what_was_cut(base, tmp_path):
 
 
 # What a user can get wrong
+
+
+def test_the_weights_of_layers_are_learned_saved_and_shown(base, tmp_path, capsys):
+    """Layers get weights of their own, unless a penalty keeps them equal."""
+    rng = np.random.default_rng(0)
+    train = [
+        TextExample(text=" ".join(rng.permutation(list("bcdefgh")[:5])) + " " + end, label=label)
+        for _ in range(60)
+        for end, label in (("a", "yes"), ("h", "no"))
+    ]
+    features = ("transfer.kind=features", "transfer.layers=scalar-mix", "transfer.pooling=mean")
+    tune(base, tmp_path / "m", *features, "transfer.mix_penalty=0", train=train, dev=train)
+    head = cloze.load(tmp_path / "m").feature_head
+    weights = head.mix.scores.softmax(0)
+    assert weights.std() > 0.01, "the layers are not equally useful"
+    assert head.mix.scale == 1, "a regression has a scale of its own"
+    found = cloze.info(tmp_path / "m").features
+    assert found["layers"] == "scalar-mix"
+    assert found["layer_weights"] == pytest.approx(weights.tolist(), abs=1e-6)
+    assert cloze.info(cloze.load(tmp_path / "m")).features == found, "of a model in memory too"
+    print_info(cloze.info(tmp_path / "m"))
+    assert "linear on scalar-mix: weights of the layers 0 " in " ".join(
+        capsys.readouterr().out.split()
+    )
+    tune(base, tmp_path / "n", *features, "transfer.mix_penalty=1e6", train=train, dev=train)
+    even = cloze.load(tmp_path / "n").feature_head.mix.scores.softmax(0)
+    assert even.tolist() == pytest.approx([1 / 3] * 3, abs=1e-4)
+    with raises(ConfigError, "scalar-mix", fix="finetune"):
+        cloze.embed(tmp_path / "m", "a b", layers="scalar-mix")
+
+
+def test_the_mix_is_the_papers_sum():
+    """γ·Σ softmax(s)ⱼ·hⱼ (Peters et al. 2018, eq. 1)."""
+    mix = ScalarMix(3)
+    with torch.no_grad():
+        mix.scores.copy_(torch.tensor([0.0, 1.0, -2.0]))
+        mix.scale.fill_(2.5)
+    layers = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0))  # l n d
+    weights = mix.scores.softmax(0)
+    expected = 2.5 * sum(weight * layer for weight, layer in zip(weights, layers, strict=True))
+    torch.testing.assert_close(mix(layers.transpose(0, 1).flatten(1)), expected)
+
+
+def test_words_by_mixed_layers(base, tmp_path):
+    tune(
+        base,
+        tmp_path / "m",
+        "transfer.kind=features",
+        "transfer.layers=scalar-mix",
+        task="tag",
+        train=tagged(160),
+        dev=tagged(40, 1),
+    )
+    model = cloze.load(tmp_path / "m")
+    assert model.feature_head.mix.scale != 1, "γ is learned"
+    assert model.feature_head.mix.scores.abs().min() > 0
+    (span,) = cloze.tag(model, "c a b d").spans
+    assert (span.label, span.start, span.end) == ("X", 2, 5)
+
+
+def test_texts_by_a_cnn(base, tmp_path):
+    """The label depends on the order of two letters, which their sum does not tell."""
+    rng = np.random.default_rng(0)
+
+    def ordered(count):
+        found = []
+        for _ in range(count):
+            words = rng.permutation(list("cdefgh")).tolist()
+            label, at = bool(rng.integers(2)), int(rng.integers(7))
+            words[at:at] = ["a", "b"] if label else ["b", "a"]
+            found.append(TextExample(text=" ".join(words), label="ab" if label else "ba"))
+        return found
+
+    settings = ("transfer.kind=features", "transfer.layers=embeddings", "run.epochs=8")
+    kinds = {"linear": ("transfer.pooling=mean",), "cnn": ("transfer.classifier=cnn",)}
+    train, dev = ordered(200), ordered(60)
+    scores = {
+        kind: tune(base, tmp_path / kind, *settings, *own, train=train, dev=dev).score
+        for kind, own in kinds.items()
+    }
+    assert scores["linear"] < 0.75
+    assert scores["cnn"] > 0.95
+    model = cloze.load(tmp_path / "cnn")
+    texts = [one.text for one in dev[:8]]
+    alone = [cloze.classify(model, text).scores["ab"] for text in texts]
+    together = [one.scores["ab"] for one in cloze.classify(model, texts)]
+    assert alone == pytest.approx(together, abs=1e-5), "padding does not matter"
+
+
+@pytest.mark.parametrize(("num_layers", "kernel_size"), [(1, 3), (3, 3), (2, 5)])
+def test_the_receptive_field_of_a_cnn_grows_with_depth(num_layers, kernel_size):
+    head = CNNFeatureHead(
+        4, 2, hidden_size=4, num_layers=num_layers, kernel_size=kernel_size
+    ).requires_grad_(False)
+    for convolution in head.convolutions:
+        convolution.weight.fill_(0.1)  # so that no path is blocked
+    x = torch.ones(1, 31, 4, requires_grad=True)
+    head.encode(x, [31])[0, 15].sum().backward()
+    seen = x.grad[0].abs().sum(-1).nonzero().flatten()
+    field = 1 + num_layers * (kernel_size - 1)
+    assert len(seen) == head.receptive_field == field
+    assert (seen[0], seen[-1]) == (15 - field // 2, 15 + field // 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "fix"),
+    [
+        (["transfer.classifier=cnn"], "classifier", "--transfer features"),
+        (["transfer.kernel_size=4"], "kernel_size", "5"),
+        (
+            ["transfer.kind=features", "transfer.classifier=cnn", "transfer.pooling=mean"],
+            "pooling",
+            "--pooling",
+        ),
+    ],
+)
+def test_settings_of_a_cnn_that_cannot_be(base, tmp_path, settings, names, fix):
+    with raises(ConfigError, names, fix=fix):
+        tune(base, tmp_path / "m", *settings)

@@ -1,7 +1,7 @@
 """Feature-based transfer: a small classifier on the hidden states of a frozen encoder.
 
-A logistic (or ridge) regression for texts; a BiLSTM for the words of a sentence, as in Devlin et
-al. 2018, §5.3. The folder contains the unchanged encoder and the classifier.
+A logistic (or ridge) regression or a CNN for texts; a BiLSTM for the words of a sentence, as in
+Devlin et al. 2018, §5.3. The folder contains the unchanged encoder and the classifier.
 
 n vectors, d their size, c labels.
 """
@@ -34,11 +34,11 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.nn.heads import LinearFeatureHead
+from cloze.nn.heads import LinearFeatureHead, ScalarMix
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
-from cloze.tasks.features import apply_feature_head, extract_features, select_layers
+from cloze.tasks.features import apply_feature_head, extract_features, select_feature_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.fit import Callbacks, RunResult
 from cloze.train.forward_context import seed_rng
@@ -58,7 +58,7 @@ def finetune_features(
     if isinstance(model.feature_head, LinearFeatureHead):
         result = _fit_linear(model, train, dev, data, out=out, recipe=recipe)
     else:
-        result = _fit_tagger(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
+        result = _fit_network(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
     write_outputs(out, data, truncated)
     return replace(result, seconds=time.monotonic() - started, truncated=truncated)
 
@@ -81,6 +81,7 @@ def _fit_linear(
         penalty=recipe.transfer.l2_penalty,
         weights=class_weights(data, recipe, model.device),
         smoothing=recipe.loss.label_smoothing,
+        mix_penalty=recipe.transfer.mix_penalty,
     )
     scored = None if dev is None else dev.evaluate(model)
     model.save_into(out)
@@ -96,15 +97,18 @@ def _fit_linear(
 def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The encoder without heads, and a new classifier on it."""
     table = recipe.transfer
-    width = select_layers(table.layers, len(base.module.blocks)).parts * base.config.hidden_size
-    words = recipe.task == "tag"
+    layers = select_feature_layers(table.layers, len(base.module.blocks))
+    kind = "bilstm" if recipe.task == "tag" else table.classifier
+    is_network = kind != "linear"
     spec = FeatureSettings(
-        input_size=width,
+        input_size=(1 if layers.mixed else layers.parts) * base.config.hidden_size,
         layers=table.layers,
         pooling=table.pooling,
-        kind="bilstm" if words else "linear",
-        hidden_size=table.hidden_size if words else 0,
-        num_layers=table.num_layers if words else 0,
+        kind=kind,
+        hidden_size=table.hidden_size if is_network else 0,
+        num_layers=table.num_layers if is_network else 0,
+        kernel_size=table.kernel_size if kind == "cnn" else 0,
+        mixed_layers=layers.parts if layers.mixed else 0,
     )
     body = adapt_model(base, data, recipe, ())
     with seed_rng(torch.device("cpu"), recipe.run.seed):
@@ -164,23 +168,28 @@ def _solve_regression(
     penalty: float,
     weights: Tensor | None,
     smoothing: float,
+    mix_penalty: float,
 ) -> None:
     """Minimise Σ loss + penalty/2·‖W‖² by L-BFGS, as scikit-learn's regressions do.
 
     Its C is 1/penalty; the intercept is not penalised. The classification loss is that of
-    `objectives.labelled.classes`, with class weights and label smoothing.
+    `objectives.labelled.classes`, with class weights and label smoothing. Where the head mixes
+    layers, their scores are learned too, with the penalty n·mix_penalty·‖s‖²; γ stays 1, because W
+    has a scale already.
     """
     home = feature_head.dense.weight.device
     x = vectors.to(float64_device(home)).double()
-    dense = feature_head.dense.to(x.device).double().requires_grad_(True)
+    head = feature_head.to(x.device).double().requires_grad_(True)
+    dense, mix = head.dense, head.mix
     with torch.no_grad():
         dense.weight.zero_()
         dense.bias.zero_()
     wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
     if dense.out_features == 2:  # noqa: PLR2004
         penalty *= 2  # W is split into two rows of opposite sign, whose squares add up to half
+    scores_of_layers = [mix.scores] if isinstance(mix, ScalarMix) else []
     search = torch.optim.LBFGS(
-        dense.parameters(),
+        [*dense.parameters(), *scores_of_layers],
         max_iter=ITERATIONS,
         tolerance_grad=1e-6,
         tolerance_change=1e-12,
@@ -189,32 +198,43 @@ def _solve_regression(
 
     def loss() -> Tensor:
         search.zero_grad()
-        scores = dense(x)
+        scores = dense(mix(x))
         if wanted.is_floating_point():
             error = (scores.squeeze(-1) - wanted).square().sum() / 2
         else:
             error = F.cross_entropy(
                 scores, wanted, weighing, label_smoothing=smoothing, reduction="sum"
             )
-        total = error + penalty / 2 * dense.weight.square().sum()
+        total = (
+            error
+            + penalty / 2 * dense.weight.square().sum()
+            + len(x) * compute_mix_penalty(head, mix_penalty)
+        )
         total.backward()
         return total
 
     search.step(loss)
-    feature_head.float().to(home).requires_grad_(False)
+    head.float().to(home).requires_grad_(False)
+
+
+def compute_mix_penalty(feature_head: nn.Module, penalty: float) -> Tensor | float:
+    """λ·‖s‖² of the scores of mixed layers (Peters et al. 2018, §3.3); 0 if there are none."""
+    mix = getattr(feature_head, "mix", None)
+    return penalty * mix.scores.square().sum() if isinstance(mix, ScalarMix) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VectorBatch:
-    """Sentences as vectors of their words, with the tags of the words."""
+    """Sequences as vectors of their words or tokens, with tags of the words or one label each."""
 
+    name: str = "tag"  # of the loss
     vectors: Sequence[Tensor]
     targets: Sequence[Sequence[int | float]]
     sample_ids: Ints
 
     @property
     def counts(self) -> Mapping[str, int]:
-        return {"tag": sum(map(len, self.targets))}
+        return {self.name: sum(map(len, self.targets))}
 
     @property
     def size(self) -> int:
@@ -228,6 +248,7 @@ class VectorBatch:
         cuts = np.unique(np.linspace(0, len(self.vectors), parts + 1).astype(int)).tolist()
         return [
             VectorBatch(
+                name=self.name,
                 vectors=self.vectors[a:b],
                 targets=self.targets[a:b],
                 sample_ids=self.sample_ids[a:b],
@@ -236,8 +257,10 @@ class VectorBatch:
         ]
 
 
-def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[VectorBatch]:
-    """As `make_classification_objective`, for precomputed vectors."""
+def make_vector_objective(
+    weights: Tensor | None, smoothing: float, mix_penalty: float = 0.0
+) -> Objective[VectorBatch]:
+    """As `make_classification_objective` and `make_regression_objective`, for given vectors."""
 
     def objective(
         feature_head: nn.Module,
@@ -246,14 +269,20 @@ def tagging_objective(weights: Tensor | None, smoothing: float) -> Objective[Vec
     ) -> Terms:
         device = next(feature_head.parameters()).device
         scores = feature_head(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
-        targets = torch.tensor([tag for tags in batch.targets for tag in tags], device=device)
+        targets = torch.tensor([one for each in batch.targets for one in each], device=device)
+        penalty = len(targets) * compute_mix_penalty(feature_head, mix_penalty)
+        if targets.is_floating_point():
+            return {batch.name: (scores.squeeze(-1) - targets).square().sum() + penalty}
         loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
-        return {"tag": loss, "tag.accuracy": count_correct(scores, targets)}
+        return {
+            batch.name: loss + penalty,
+            f"{batch.name}.accuracy": count_correct(scores, targets),
+        }
 
     return objective
 
 
-def _fit_tagger(
+def _fit_network(
     model: Model,
     train: _Vectors,
     dev: _Vectors | None,
@@ -263,7 +292,7 @@ def _fit_tagger(
     recipe: FinetuneRecipe,
     callbacks: Callbacks,
 ) -> RunResult:
-    """Train a BiLSTM tagger on the vectors of words."""
+    """Train a BiLSTM on the vectors of words, or a CNN on those of tokens."""
     feature_head = model.feature_head
     assert feature_head is not None
     pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
@@ -272,6 +301,7 @@ def _fit_tagger(
     def batch(index: int) -> VectorBatch:
         chosen = order.indices(index)
         return VectorBatch(
+            name=recipe.task,
             vectors=[pairs[n][1] for n in chosen],
             targets=[pairs[n][0].targets for n in chosen],
             sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
@@ -283,8 +313,10 @@ def _fit_tagger(
             scored = dev.evaluate(model)
         return {**scored.scores, "score": data.score(scored)}
 
-    objective = tagging_objective(
-        class_weights(data, recipe, model.device), recipe.loss.label_smoothing
+    objective = make_vector_objective(
+        class_weights(data, recipe, model.device),
+        recipe.loss.label_smoothing,
+        recipe.transfer.mix_penalty,
     )
     return fit_best(
         new_state(Learner(feature_head, objective), recipe),

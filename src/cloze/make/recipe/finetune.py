@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from cloze.checkpoint.task import MAX_KERNEL_SIZE
 from cloze.config import Choices, Config, Flag, Help, Range, one_of, to_mapping
 from cloze.errors import ConfigError
 from cloze.make.recipe.data import LabelledData
@@ -14,7 +15,15 @@ from cloze.train.schedule import Schedule
 
 TRANSFERS = ("full", "last-N", "head", "features")
 # the names that `tasks.features` knows
-LAYER_NAMES = ("embeddings", "second-to-last", "last", "sum-last-4", "concat-last-4", "sum-all")
+LAYER_NAMES = (
+    "embeddings",
+    "second-to-last",
+    "last",
+    "sum-last-4",
+    "concat-last-4",
+    "sum-all",
+    "scalar-mix",
+)
 # The grid of the paper (Devlin et al. 2018, appendix A.3), for --search.
 SEARCH_LRS, SEARCH_BATCH_SIZES, SEARCH_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (3, 4)
 # Its axes, and the settings that fix them.
@@ -63,7 +72,10 @@ class TransferConfig(Config):
     ] = None
     layers: Annotated[
         str,
-        Help(f"With --recipe features: layers, one of {', '.join(LAYER_NAMES)}"),
+        Help(
+            f"With --recipe features: layers, one of {', '.join(LAYER_NAMES)} (a weighted sum of "
+            "all, with learned weights)"
+        ),
         Flag("--layers", "CHOICE"),
     ] = "last"
     pooling: Annotated[
@@ -71,6 +83,22 @@ class TransferConfig(Config):
         Help("With --recipe features: pooling over the tokens of a text: cls, mean or max"),
         Flag("--pooling", "NAME"),
     ] = "cls"
+    classifier: Annotated[
+        Literal["linear", "cnn"],
+        Help(
+            "With --recipe features: classifier of texts: linear (logistic regression) or cnn "
+            "(convolutions over the tokens)"
+        ),
+        Flag("--classifier", "KIND", only=("classify",)),
+    ] = "linear"
+    mix_penalty: Annotated[
+        float,
+        Range(0, 1e12),
+        Help(
+            "With --layers scalar-mix: L2 penalty of the scores of the layers; 1 gives nearly "
+            "equal weights"
+        ),
+    ] = 1e-3
     l2_penalty: Annotated[
         float,
         Range(0, 1e12),
@@ -79,11 +107,21 @@ class TransferConfig(Config):
     hidden_size: Annotated[
         int,
         Range(1, 1 << 15),
-        Help("With --recipe features: hidden size of the BiLSTM for words, per direction"),
+        Help(
+            "With --recipe features: hidden size of the BiLSTM for words (per direction) or of the "
+            "CNN"
+        ),
     ] = 768
     num_layers: Annotated[
-        int, Range(1, 16), Help("With --recipe features: number of layers of the BiLSTM for words")
+        int,
+        Range(1, 16),
+        Help("With --recipe features: number of layers of the BiLSTM for words or of the CNN"),
     ] = 2
+    kernel_size: Annotated[
+        int,
+        Range(1, MAX_KERNEL_SIZE),
+        Help("With --classifier cnn: number of neighbours that a layer joins, an odd number"),
+    ] = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,13 +130,24 @@ class TransferConfig(Config):
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
             one_of("layers", self.layers, LAYER_NAMES)
         # With other kinds these have no effect, and a score would be mistaken for another model's.
-        for name, default in (("layers", "last"), ("pooling", "cls")):
+        for name, default in (("layers", "last"), ("pooling", "cls"), ("classifier", "linear")):
             value = getattr(self, name)
             if value != default and self.kind != "features":
                 raise ConfigError(
                     f"{name} is {value!r}, which has no effect with transfer.kind {self.kind!r}",
                     fix=f"leave --{name} out, or use --transfer features",
                 )
+
+        if self.classifier == "cnn" and self.pooling != "cls":
+            raise ConfigError(
+                f"pooling is {self.pooling!r}, but a cnn reads all tokens and takes their maximum",
+                fix="leave --pooling out, or use --classifier linear",
+            )
+        if self.kernel_size % 2 == 0:
+            raise ConfigError(
+                f"kernel_size is {self.kernel_size}, which has no token in the middle",
+                fix=f"use an odd number, such as {self.kernel_size + 1}",
+            )
 
     def count_trained_layers(self, layers: int) -> int:
         """The number of layers that are trained, from the top."""
