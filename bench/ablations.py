@@ -4,10 +4,10 @@
 
 Devlin et al. 2018, section 5.1 and appendix C.2, in minutes: MLM with and without NSP, a causal
 model without NSP, and 100 % [MASK] instead of 80/10/10. Each model is trained with `cloze pretrain
---recipe bert-original` on the same text, corpus and vocabulary for the same minutes, one after
-another; with --updates for the same number of steps, where --together trains all at once. Then all
-are fine-tuned on the same tasks, as in bench/tasks.py. The causal model stays causal when it is
-fine-tuned, and its classifier reads the last token.
+--recipe bert-original --max-length 128` on the same text, corpus and vocabulary for the same
+minutes, one after another; with --updates for the same number of steps, where --together trains all
+at once. Then all are fine-tuned on the same tasks, as in bench/tasks.py. The causal model stays
+causal when it is fine-tuned, and its classifier reads the last token.
 
 "MLM accuracy" is on held-out documents; for the causal model it is the next-token accuracy, which
 cannot be compared. "tokens/s" is the median of a run, without compilation, which the budget
@@ -53,7 +53,14 @@ def command(name: str, args: argparse.Namespace) -> list[str]:
     rehearsal = ["--device", "cpu", "--dtype", "float32", "--set", "run.fast=true"]
     return [
         *(sys.executable, "-m", "cloze", "pretrain", *args.texts, "--out", str(args.out / name)),
-        *("--recipe", "bert-original", "--corpus", str(args.corpus or args.out / "corpus")),
+        *(
+            "--recipe",
+            "bert-original",
+            "--max-length",
+            "128",
+            "--corpus",
+            str(args.corpus or args.out / "corpus"),
+        ),
         *(["--steps", str(updates)] if updates else ["--minutes", str(args.minutes)]),
         *(["--vocabulary", str(vocabulary)] if vocabulary else []),
         *(["--preset", args.preset] if args.preset else []),

@@ -39,6 +39,7 @@ def test_a_shipped_recipe_has_the_values_it_was_published_with(name):
     assert {path: found.get(path) for path in SHIPPED[name]} == SHIPPED[name]
     added = {"model.preset", "model.family", "model.position_init"}
     added |= {f"vocabulary.{one}" for one in ("kind", "byte_fallback", "extra_tokens")}
+    added |= {"sampling.phase1_max_length", "sampling.phase1_fraction"}
     added |= {f"transfer.{one}" for one in ("classifier", "kernel_size", "mix_penalty")}
     assert found.keys() - SHIPPED[name].keys() <= added
 

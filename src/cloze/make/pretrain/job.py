@@ -8,7 +8,7 @@ the corpus, the training state, the metrics and the report:
     metrics.jsonl fills.json report.html                 how the run went
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from hashlib import blake2b
@@ -46,10 +46,12 @@ from cloze.train.loop import evaluate_objective
 from cloze.train.memory import gradient_checkpointing
 from cloze.train.optim import build_optimizer
 from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS_FILE, append_metrics
+from cloze.train.schedule import Budget
 from cloze.train.state import TrainState
 from cloze.train.step_metrics import held_out_scores, make_eval_row
 
 NUM_PROBES = 10  # sentences that the model fills before and after training
+PHASE2_STEP = "phase2_step"  # the note of the step after which the second phase began
 SENTENCE_ORDER_NAMES = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"}  # the head is the same
 
 
@@ -155,7 +157,8 @@ def _train(
         evaluate = _evaluation(state, setup)
 
         def start() -> None:
-            setup.batches.epoch_sizes[:] = state.notes.get("epoch_sizes", [])
+            phase = setup.phases[int(PHASE2_STEP in state.notes)]
+            phase.batches.epoch_sizes[:] = state.notes.get("epoch_sizes", [])
             if distributed.is_first:
                 _write_corpus_facts(out, setup)  # a resumed run may have prepared it again
             if setup.teacher is not None and not state.progress.step and evaluate is not None:
@@ -163,13 +166,14 @@ def _train(
                 if distributed.is_first:
                     append_metrics(out / METRICS_FILE, make_eval_row(0, initial))
 
+        budget = recipe.run.budget(lambda: tokens_per_epoch)
         result = fit(
             TrainingJob(
                 out=out,
                 state=state,
-                batches=lambda first: _steps(setup, state, first),
+                batches=lambda first: _steps(setup, state, budget, first, callbacks),
                 fingerprint=_fingerprint(recipe, setup),
-                budget=recipe.run.budget(lambda: tokens_per_epoch),
+                budget=budget,
                 schedule=recipe.schedule,
                 options=recipe.run,
                 callbacks=callbacks,
@@ -216,7 +220,7 @@ def training_state(
     recipe, blocks = setup.recipe, setup.model.module.blocks
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
-        if setup.resident is not None and distributed.device.type == "cuda":
+        if setup.is_resident and distributed.device.type == "cuda":
             from cloze.train.compiled import compile_encoders
 
             compile_encoders(module)
@@ -233,21 +237,49 @@ def training_state(
 
 
 def _steps(
-    setup: PretrainingSetup, state: TrainState, first: int
+    setup: PretrainingSetup, state: TrainState, budget: Budget, first: int, callbacks: Callbacks
 ) -> Iterator[Sequence[PackedBatch] | Sequence[CorpusSliceBatch]]:
-    """The batches of each step; the sizes of the epochs are noted for a resumed run."""
+    """The batches of each step; what a resumed run needs to find them again is noted.
+
+    These are the sizes of the epochs, and the step after which the second phase began: the first
+    one at which the fraction of the first phase was spent.
+    """
     for index in count(first):
-        batches = setup.step(index, state.distributed)
-        state.notes["epoch_sizes"] = list(setup.batches.epoch_sizes)
+        is_over = budget.fraction(state.progress) >= setup.recipe.sampling.phase1_fraction
+        if len(setup.phases) > 1 and is_over and PHASE2_STEP not in state.notes:
+            state.notes[PHASE2_STEP] = index
+            length = setup.phases[1].sampling.max_length
+            callbacks.log(
+                f"second phase after step {index:,}: sequences of up to {length:,} tokens"
+            )
+        phase, begin = (1, state.notes[PHASE2_STEP]) if PHASE2_STEP in state.notes else (0, 0)
+        batches = setup.step(index - begin, state.distributed, phase)
+        state.notes["epoch_sizes"] = list(setup.phases[phase].batches.epoch_sizes)
         yield batches
 
 
 def _evaluation(state: TrainState, setup: PretrainingSetup) -> Evaluate | None:
-    """Scores on the held-out documents, with the unigram and the majority baseline."""
+    """Scores on the held-out documents, with the unigram and the majority baseline.
+
+    Each phase is evaluated on samples of its own length: the positions beyond those of the first
+    phase are not trained before the second.
+    """
     if not len(setup.corpus.held_out):
         return None
-    batches = setup.held_out()
-    evaluated = batches if setup.resident is None else setup.held_out_resident()
+    evaluations: dict[int, Evaluate] = {}
+
+    def evaluate() -> Mapping[str, float]:
+        is_second = state.progress.step > state.notes.get(PHASE2_STEP, state.progress.step)
+        if is_second not in evaluations:
+            evaluations[is_second] = _phase_evaluation(state, setup, int(is_second))
+        return evaluations[is_second]()
+
+    return evaluate
+
+
+def _phase_evaluation(state: TrainState, setup: PretrainingSetup, phase: int) -> Evaluate:
+    batches = setup.held_out(phase)
+    evaluated = setup.held_out_resident(phase) if setup.is_resident else batches
     baselines = {}
     if (targets := setup.predicted_tokens(batches)) is not None:
         baselines["unigram"] = unigram_baseline(setup.corpus.train, targets)
@@ -278,7 +310,7 @@ def _fingerprint(recipe: EncoderRecipe, setup: PretrainingSetup) -> dict[str, An
         "corpus": setup.corpus.digest,
         "tokenizer": blake2b(tokenizer, digest_size=16).hexdigest(),
     }
-    if setup.resident is not None:
+    if setup.is_resident:
         found["resident"] = True  # batches and masks differ from those made on the CPU
     if setup.teacher is not None:  # its folder may have moved, but its weights must be the same
         from cloze.make.distill.student import weights_digest

@@ -16,6 +16,7 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import Ints, PackedBatch
+from cloze.data.config import SamplingConfig
 from cloze.data.corpus import DESCRIPTION, Corpus, CorpusSummary
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import Epoch, PackedBatches
@@ -53,6 +54,16 @@ from cloze.train.fit import Callbacks
 
 
 @dataclass(frozen=True, kw_only=True)
+class Phase:
+    """The batches of a phase of a run; most runs have one phase."""
+
+    sampling: SamplingConfig
+    batches: PackedBatches
+    resident: CorpusSliceBatches | None = None  # where the corpus is on the device
+    seed: int = 0  # of samples and masks
+
+
+@dataclass(frozen=True, kw_only=True)
 class PretrainingSetup:
     """Everything of a pre-training run but the training state."""
 
@@ -60,22 +71,32 @@ class PretrainingSetup:
     tokenizer: Tokenizer
     corpus: Corpus
     model: Model
-    batches: PackedBatches
+    phases: tuple[Phase, ...]
     masking: Masking | None  # None: nothing is masked
     teacher: Model | None = None  # of a distillation
-    resident: CorpusSliceBatches | None = None  # where the corpus is on the device
+
+    @property
+    def batches(self) -> PackedBatches:
+        """The batches of the first phase."""
+        return self.phases[0].batches
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the corpus is on the device, where batches are made and masked."""
+        return self.phases[0].resident is not None
 
     def step(
-        self, number: int, distributed: DistributedContext
+        self, number: int, distributed: DistributedContext, phase: int = 0
     ) -> list[PackedBatch] | list[CorpusSliceBatch]:
-        """This process's batches of one step, masked unless the device masks them."""
-        if self.resident is not None:
+        """This process's batches of one step of a phase, masked unless the device masks them."""
+        source = self.phases[phase]
+        if source.resident is not None:
             return self._assign_objective(
-                self.resident.step(number), self.batches.batch_numbers(number)
+                source.resident.step(number), source.batches.batch_numbers(number)
             )
         return [
-            self._mask(batch, self.masking, seed=self.recipe.run.seed)
-            for batch in self.batches.step(
+            self._mask(batch, self.masking, seed=source.seed)
+            for batch in source.batches.step(
                 number, rank=distributed.rank, world_size=distributed.world_size
             )
         ]
@@ -84,18 +105,19 @@ class PretrainingSetup:
         """The number of steps in the first epoch."""
         return len(self.batches.epoch(0)) / self.batches.batching.per_step
 
-    def held_out(self) -> list[PackedBatch]:
+    def held_out(self, phase: int = 0) -> list[PackedBatch]:
         """The evaluation batches: the same documents, pairs and masks in every run."""
-        epoch, count = self._held_out_epoch()
+        epoch, count = self._held_out_epoch(self.phases[phase])
         masking = self.masking and make_evaluation_masking(self.masking)
         return [self._mask(epoch[n], masking, seed=EVALUATION_SEED) for n in range(count)]
 
-    def held_out_resident(self) -> list[CorpusSliceBatch]:
+    def held_out_resident(self, phase: int = 0) -> list[CorpusSliceBatch]:
         """The same documents and pairs, in batches that are built on the device."""
-        assert self.resident is not None
-        epoch, count = self._held_out_epoch()
+        resident = self.phases[phase].resident
+        assert resident is not None
+        epoch, count = self._held_out_epoch(self.phases[phase])
         batches = [
-            self.resident.make_batch(
+            resident.make_batch(
                 epoch, n, seed=EVALUATION_SEED + n, mlm_probability=EVALUATION_MLM_PROBABILITY
             )
             for n in range(count)
@@ -110,10 +132,10 @@ class PretrainingSetup:
             return None
         return np.concatenate([batch.targets for batch in batches])
 
-    def _held_out_epoch(self) -> tuple[Epoch, int]:
-        sampling = Sampling(**to_mapping(self.recipe.sampling), seed=EVALUATION_SEED)
+    def _held_out_epoch(self, phase: Phase) -> tuple[Epoch, int]:
+        sampling = Sampling(**to_mapping(phase.sampling), seed=EVALUATION_SEED)
         # not split as the objective splits training batches, so that runs can be compared
-        batching = replace(self.batches.batching, tokens=self.recipe.run.batch_tokens)
+        batching = replace(phase.batches.batching, tokens=self.recipe.run.batch_tokens)
         epoch = make_evaluation_epoch(self.corpus.held_out, self.tokenizer, sampling, batching)
         return epoch, min(len(epoch), self.recipe.run.eval_batches)
 
@@ -124,7 +146,7 @@ class PretrainingSetup:
             from cloze.objectives.pretraining import causal_lm_objective
 
             return causal_lm_objective
-        if self.resident is not None and self.masking is not None:
+        if self.is_resident and self.masking is not None:
             if not table.resolved_detection_fraction:
                 return make_device_objective(self.masking, device)
             from cloze.objectives.replaced_tokens import make_detection_objective
@@ -233,37 +255,53 @@ def open_setup(
         callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
     is_masked = has_lm_head and not recipe.objective.is_causal
     fast = is_fast(recipe, distributed.device.type, distributed.world_size) and has_lm_head
-    batching = recipe.batching
-    batches = PackedBatches(
-        opened.train,
-        tokenizer,
-        Sampling(**to_mapping(recipe.sampling), seed=recipe.run.seed),
-        replace(batching, window=None) if fast else batching,
-    )
-    resident = None
+    on_device = None
     if fast:
         callbacks.log(f"the corpus is moved to {distributed.device}")
-        resident = CorpusSliceBatches(
-            DeviceCorpus(
-                opened,
-                tokenizer,
-                distributed.device,
-                with_words=recipe.masking.whole_word and is_masked,
-            ),
-            batches,
-            max_seqlen=recipe.sampling.max_length,
-            mlm_probability=recipe.masking.mlm_probability,
+        on_device = DeviceCorpus(
+            opened,
+            tokenizer,
+            distributed.device,
+            with_words=recipe.masking.whole_word and is_masked,
         )
     return PretrainingSetup(
         recipe=recipe,
         tokenizer=tokenizer,
         corpus=opened,
         model=model,
-        batches=batches,
+        phases=tuple(
+            _make_phase(recipe, opened, tokenizer, on_device, index)
+            for index in range(len(recipe.sampling.phases()))
+        ),
         masking=_make_masking(recipe, tokenizer) if is_masked else None,
         teacher=None if recipe.distill is None else base,
-        resident=resident,
     )
+
+
+def _make_phase(
+    recipe: EncoderRecipe,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    on_device: DeviceCorpus | None,
+    index: int,
+) -> Phase:
+    sampling, batching = recipe.sampling.phases()[index], recipe.batching
+    seed = recipe.run.seed + index
+    batches = PackedBatches(
+        corpus.train,
+        tokenizer,
+        Sampling(**to_mapping(sampling), seed=seed),
+        batching if on_device is None else replace(batching, window=None),
+    )
+    resident = None
+    if on_device is not None:
+        resident = CorpusSliceBatches(
+            on_device,
+            batches,
+            max_seqlen=sampling.max_length,
+            mlm_probability=recipe.masking.mlm_probability,
+        )
+    return Phase(sampling=sampling, batches=batches, resident=resident, seed=seed)
 
 
 def _make_masking(recipe: EncoderRecipe, tokenizer: Tokenizer) -> Masking:

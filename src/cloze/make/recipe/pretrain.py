@@ -1,11 +1,11 @@
 """The recipes of encoders trained on raw text: pre-training and distillation."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import gcd
 from typing import Annotated, Any
 
 from cloze.config import Config, Flag, Help, Range, in_range, to_mapping
-from cloze.data.config import Batching, SamplingConfig
+from cloze.data.config import MIN_LENGTH, Batching, SamplingConfig
 from cloze.errors import ConfigError
 from cloze.make.recipe.data import CorpusData, VocabularyConfig
 from cloze.make.recipe.model import ModelChoice
@@ -19,11 +19,54 @@ MASK_KINDS = ("wordpiece", "word", "char")  # the vocabularies that have [CLS], 
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhasedSampling(SamplingConfig):
+    """Samples of one length, or first of a shorter one, as BERT was trained.
+
+    The original has 128 tokens in 90 % of the steps and 512 in the rest, to learn the positions
+    (Devlin et al. 2018, appendix A.2): attention to long sequences is expensive.
+    """
+
+    phase1_max_length: Annotated[
+        int | None,
+        Range(MIN_LENGTH, 1 << 20),
+        Help(
+            "Maximum number of tokens in a sequence in the first phase of the training (default: "
+            "no first phase)"
+        ),
+        Flag("--phase1-max-length", "N"),
+    ] = None
+    phase1_fraction: Annotated[
+        float,
+        Range(0, 1),
+        Help("Fraction of the budget that the first phase takes"),
+        Flag("--phase1-fraction", "FRACTION"),
+    ] = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (first := self.phase1_max_length) is not None and first > self.max_length:
+            raise ConfigError(
+                f"phase1_max_length is {first:,}, but the second phase has only "
+                f"{self.max_length:,} tokens (max_length)",
+                fix=f"use --phase1-max-length {self.max_length} or less, or a larger --max-length",
+            )
+
+    def phases(self) -> tuple[SamplingConfig, ...]:
+        """The samples of each phase: one or two."""
+        values = {one.name: getattr(self, one.name) for one in fields(SamplingConfig)}
+        last, first = SamplingConfig(**values), self.phase1_max_length
+        if first in (None, self.max_length) or not self.phase1_fraction:
+            return (last,)
+        assert first is not None
+        return (replace(last, max_length=first), last)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RawTextRecipe(Config):
     """What pre-training and distillation have in common."""
 
     data: CorpusData = field(default_factory=CorpusData)
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    sampling: PhasedSampling = field(default_factory=PhasedSampling)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
@@ -167,7 +210,7 @@ class StudentConfig(DistillationConfig):
 class DistillRecipe(RawTextRecipe):
     """One distillation: the student has its teacher's vocabulary, and learns from it."""
 
-    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(pairs="none"))
+    sampling: PhasedSampling = field(default_factory=lambda: PhasedSampling(pairs="none"))
     distill: StudentConfig = field(default_factory=StudentConfig)
 
     def __post_init__(self) -> None:
