@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -25,6 +26,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 LOCK_FILE = ".lock"  # locked by the process that writes to a folder
 MAX_BYTES = 16 << 20  # far more than any configuration file has
+_MAX_SCANNED = 300  # entries of a folder that are compared with a mistyped name
 _FIX = "download or write the file again, or fix it"
 
 
@@ -275,3 +277,41 @@ def _write_error(target: Path, error: OSError) -> InputError:
         f"{str(target)[:200]} cannot be written: {error.strerror}",
         fix="choose another path, or change the permissions",
     )
+
+
+def is_model_folder(path: Path) -> bool:
+    """Whether a folder contains a model: config.json and weights, or modules.json."""
+    try:
+        if (path / "modules.json").is_file() or (path / ".model").is_dir():
+            return True
+        return (path / "config.json").is_file() and any(path.glob("*.safetensors*"))
+    except OSError:  # it may not be read
+        return False
+
+
+def list_model_folders(folder: Path, *, depth: int = 2) -> list[Path]:
+    """The model folders below a folder, for messages; at most a few hundred entries are checked."""
+    found: list[Path] = []
+    level = [folder]
+    for _ in range(depth):
+        inside: list[Path] = []
+        for parent in level:
+            with suppress(OSError), os.scandir(parent) as entries:
+                inside += [
+                    parent / entry.name
+                    for entry in islice(entries, _MAX_SCANNED)
+                    if entry.is_dir() and not entry.name.startswith(".")
+                ]
+        level = []
+        for path in sorted(inside)[:_MAX_SCANNED]:
+            (found if is_model_folder(path) else level).append(path)
+    return found
+
+
+def list_siblings(path: PathLike) -> list[str]:
+    """The names in the folder of a path, written like the path, for messages."""
+    parent, _ = os.path.split(path)
+    with suppress(OSError), os.scandir(parent or ".") as entries:
+        names = sorted(entry.name for entry in islice(entries, _MAX_SCANNED))
+        return [os.path.join(parent, name) for name in names if not name.startswith(".")]  # noqa: PTH118 - Path would remove "./"
+    return []

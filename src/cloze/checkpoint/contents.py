@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloze.checkpoint.source import find_folder
+from cloze.checkpoint.source import describe_models, find_folder
 from cloze.checkpoint.task import TASK_FILE, Task, infer_task, read_task
 from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weights
 from cloze.errors import FolderError, InputError
@@ -73,10 +73,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     body = find_body(folder)
     values = read_optional_json(body, CONFIG_FILE)
     if not isinstance(values, dict):
-        raise FolderError(
-            f"{folder} has no config.json with the settings of a model",
-            fix="use a model folder of cloze or in the Hugging Face layout",
-        )
+        raise _not_a_model_error(folder)
     family = find_family(values.get("model_type"))
     if family is None:
         raise FolderError(
@@ -86,7 +83,8 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     if kind is not None and family.kind != kind:
         raise InputError(
             f"{folder} is {family.description}, not {_KINDS[kind]}",
-            fix=f"use another model; this one can {', '.join(family.capabilities(Contents()))}",
+            fix=f"use {_KINDS[kind]}; this model works with "
+            + ", ".join(family.capabilities(Contents())),
         )
     stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
@@ -111,6 +109,22 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
         pooling=pooling,
         task=task,
     )
+
+
+def _not_a_model_error(folder: Path) -> FolderError:
+    if inside := describe_models(folder):
+        return FolderError(
+            f"{folder} is not a model, but contains models", fix=f"use one of them: {inside}"
+        )
+    problem = f"{folder} is not a model: it has no config.json"
+    if (folder / "recipe.toml").is_file():
+        return FolderError(
+            f"{problem}; a training run has not saved its model there yet",
+            fix=f"finish the run (--resume --out {folder}), or use another model",
+        )
+    if (folder / "tokenizer.json").is_file() or (folder / "vocab.txt").is_file():
+        problem += ", only a tokenizer"
+    return FolderError(problem, fix="use a model folder of cloze or in the Hugging Face layout")
 
 
 _KINDS: dict[Kind, str] = {

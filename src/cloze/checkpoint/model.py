@@ -12,7 +12,7 @@ from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cloze.checkpoint.contents import MODULES_FILE
+from cloze.checkpoint.contents import MODULES_FILE, FolderContents
 from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, TASK_FILE, Task, infer_task, write_task
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
@@ -20,7 +20,13 @@ from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.interop.layout import Layout
 from cloze.models.configs.base import ModelConfig
-from cloze.models.registry import Contents, Family, get_family, resolve
+from cloze.models.registry import (
+    Contents,
+    Family,
+    describe_needed_model,
+    get_family,
+    resolve,
+)
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_files import ROLES
 
@@ -289,13 +295,17 @@ def check_capability(model: Model, function: str) -> None:
         raise unsupported_function_error(model, function)
 
 
-def unsupported_function_error(model: Model, function: str) -> InputError:
-    """The error for a function that a model does not support."""
-    family = model.family
-    name = "an encoder" if family.kind == "encoder" else family.description
+def unsupported_function_error(
+    model: Model | FolderContents, function: str, reason: str = ""
+) -> InputError:
+    """The error for a function that a model does not support; the fix says which it supports."""
+    has_feature_head = getattr(model, "feature_head", None) is not None
+    own = [model.task.name] if has_feature_head and model.task else []
     return InputError(
-        f"{name} cannot be used with `{function}`",
-        fix=f"use another model; this one works with {', '.join(model.capabilities)}",
+        f"this model ({model.family.description}) cannot be used with `{function}`"
+        + (f": {reason}" if reason else ""),
+        fix=f"use {describe_needed_model(function)}; "
+        f"this model works with {', '.join([*own, *model.capabilities])}",
     )
 
 

@@ -9,11 +9,12 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from cloze.errors import InputError, MissingExtraError
-from cloze.files import PathLike
+from cloze.files import PathLike, is_model_folder, list_model_folders, list_siblings
 
 STDIN = "standard input"  # its name in errors
 
@@ -107,10 +108,7 @@ def _find_source_files(source: str, formats: Mapping[str, str]) -> list[Path]:
     if path.exists():
         return _list_files(path, formats)
     if not glob.has_magic(source):
-        raise InputError(
-            f"{source}: no such file or folder",
-            fix=f"check the spelling; relative paths are relative to {Path.cwd()}",
-        )
+        raise _missing_file_error(source)
     matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob rejects absolute patterns
     if not matched:
         raise InputError(
@@ -119,10 +117,28 @@ def _find_source_files(source: str, formats: Mapping[str, str]) -> list[Path]:
     return [path for match in matched for path in _list_files(Path(match), formats)]
 
 
+def _missing_file_error(source: str) -> InputError:
+    fix = f"check the spelling; relative paths are relative to {Path.cwd()}"
+    if close := get_close_matches(source, list_siblings(source), 1, cutoff=0.7):
+        fix = f"did you mean {close[0]}?"
+    return InputError(f"{source}: no such file or folder", fix=fix)
+
+
+def _check_not_model(path: Path) -> None:
+    """Raise if a folder given as data contains a model, whose files are not data."""
+    inside = [path] if is_model_folder(path) else list_model_folders(path, depth=1)
+    if inside:
+        what = "is a model" if inside[0] == path else f"contains models, such as {inside[0].name}"
+        raise InputError(
+            f"{path} {what}, not data", fix="give files or folders with data, apart from models"
+        )
+
+
 def _list_files(path: Path, formats: Mapping[str, str]) -> list[Path]:
     if not path.is_dir():
         detect_file_format(path, formats)
         return [path]
+    _check_not_model(path)
     inside = list(_walk_folder(path, formats, above=()))
     if not inside:
         raise InputError(

@@ -69,7 +69,8 @@ def read_vectors(
     if dimensions < 1 or not all(map(_is_number, first.split()[1:])):
         raise InputError(
             f"{name}:1: the line is not a word and its vector",
-            fix="use a file of word2vec, GloVe or fastText, or the folder of a model",
+            fix="use a file of word2vec, GloVe or fastText, or a model folder; if this is data, "
+            "give the model first, then the data",
         )
     in_range("dimensions", dimensions, 1, MAX_DIMENSIONS)
     lines = _number_lines(stream, 2, first)

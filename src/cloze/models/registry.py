@@ -128,6 +128,27 @@ _translator = _make_fixed_capabilities(
     **_TEXT,
 )
 
+_FINETUNED = "a model that `cloze finetune {0}` has trained"
+_NEEDED = {
+    "fill": "a masked language model, such as cloze-en",
+    "embed": "an encoder, such as cloze-en",
+    "score": "a masked language model, such as cloze-en, or a language model",
+    "translate": "a translator (`cloze finetune translate` trains one)",
+    "similar": "word vectors (`cloze pretrain --family word2vec` trains them)",
+    "tokenize": "a model with a tokenizer",
+    **dict.fromkeys(("classify", "tag", "answer", "choose"), _FINETUNED),
+    **dict.fromkeys(
+        ("suggest", "generate"),
+        "a language model (`cloze pretrain --family ngram`, nnlm, lstm or gpt2 trains one)",
+    ),
+}
+
+
+def describe_needed_model(function: str) -> str:
+    """A model that supports a function, as a phrase for errors."""
+    return _NEEDED.get(function, "another model").format(function)
+
+
 FAMILIES: dict[str, Family] = {}
 """By name. Use `get_family` or `list_families`, which include the families of plugins."""
 

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.model import Model, check_capability
+from cloze.checkpoint.model import Model, check_capability, unsupported_function_error
 from cloze.config import in_range
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
@@ -165,15 +165,10 @@ def check_fill(
     """Check the model and the options, and return the token ids of each candidate."""
     check_capability(model, "fill")
     if "mlm" not in model.task_heads:
-        raise InputError(
-            f"this model cannot fill masks: {describe_heads(model, 'masked-LM')}",
-            fix="use a model with a masked-LM head (BertForMaskedLM, BertForPreTraining, …)",
-        )
+        raise unsupported_function_error(model, "fill", describe_heads(model, "mlm"))
     if model.module.is_causal:
-        raise InputError(
-            "this model cannot fill masks: it is causal and ignores the text after a mask",
-            fix="use a masked language model, or continue texts with `cloze generate`",
-        )
+        reason = "it is causal and ignores the text after a mask"
+        raise unsupported_function_error(model, "fill", reason)
     in_range("top", top, 1, model.tokenizer.vocab_size)
     if candidates is not None and not candidates:
         raise InputError("no candidate was given", fix="give one or more words")

@@ -10,7 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from cloze.checkpoint.model import Model, check_capability
+from cloze.checkpoint.model import Model, check_capability, unsupported_function_error
 from cloze.checkpoint.task import TASK_HEADS, Task, infer_task
 from cloze.config import in_range, one_of
 from cloze.data.batch import batch_by_tokens
@@ -245,13 +245,7 @@ def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     has_feature_head = model.feature_head is not None and is_trained
     predicts_next = function == "classify" and predicts_next_sentence(model)
     if head not in model.task_heads and not has_feature_head and not predicts_next:
-        able = model.task or infer_task(model.head)
-        raise InputError(
-            f"this model cannot {function}: {describe_heads(model, head)}",
-            fix=f"use it with `cloze {able.name}`, or another model"
-            if able
-            else f"fine-tune it first (cloze finetune {function}), or use a fine-tuned model",
-        )
+        raise unsupported_function_error(model, function, describe_heads(model, head))
     if task is not None:
         return task
     own = model.task or infer_task(head)

@@ -56,8 +56,14 @@ def open_language_model(model: object, function: str) -> "LanguageModel":
     from cloze.decode.language import language_model
 
     found = resolve_model(model)
-    if isinstance(found, Model) and found.family.language_model is None:
-        raise unsupported_function_error(found, function)
+    if isinstance(found, Model):
+        if found.family.language_model is None:
+            raise unsupported_function_error(found, function)
+        if function not in found.capabilities:  # of an encoder: it is bidirectional, or has no head
+            reason = f"its head is {found.head}" if found.head else "it has no lm head"
+            raise unsupported_function_error(
+                found, function, reason if found.is_causal else "it is bidirectional"
+            )
     return language_model(found)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, unsupported_function_error
 from cloze.config import in_range
 from cloze.data.batch import batch_by_tokens
 from cloze.errors import InputError
@@ -109,10 +109,8 @@ def mask_tokens(
 def _check_model(model: Model) -> int:
     """The id of the mask token; raise if the model cannot predict masked tokens."""
     if "mlm" not in model.task_heads:
-        raise InputError(
-            f"this model cannot score texts: its head is {model.head or 'missing'}",
-            fix="use a model with a masked-LM head, or a language model",
-        )
+        reason = f"its head is {model.head}" if model.head else "it has no mlm head"
+        raise unsupported_function_error(model, "score", reason)
     mask_id = model.tokenizer.mask_id
     if mask_id is None:
         raise InputError(

@@ -3,9 +3,14 @@
 from os import PathLike
 from typing import overload
 
-from cloze.checkpoint.contents import find_body
-from cloze.checkpoint.model import Model, check_capability, not_a_model_error
-from cloze.checkpoint.source import builtin, find_path, find_saved_model
+from cloze.checkpoint.contents import find_body, read_family, read_folder
+from cloze.checkpoint.model import (
+    Model,
+    check_capability,
+    not_a_model_error,
+    unsupported_function_error,
+)
+from cloze.checkpoint.source import find_folder, find_path
 from cloze.errors import InputError
 from cloze.results import Results
 from cloze.tasks.inputs import check_pairs
@@ -47,10 +52,12 @@ def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
         return model
     if isinstance(model, str | PathLike):
         path = find_path(model)
-        if path is None:
-            return Tokenizer.load(builtin().get(str(model), model))
-        if path.is_dir():
-            return Tokenizer.load(find_body(find_saved_model(path)))
+        if path is None or path.is_dir():
+            folder = find_body(find_folder(model))
+            family = read_family(folder)
+            if family is not None and family.vocabulary == "none":
+                raise unsupported_function_error(read_folder(model), "tokenize")
+            return Tokenizer.load(folder)
         if path.suffix not in (".json", ".txt"):
             raise InputError(
                 f"{path} is not a tokenizer file",

@@ -36,7 +36,7 @@ def read_choice_examples(
     missing, empty or -1 is unknown. A question without a text is the text. In DREAM's files `line`
     is the number of the question, and the questions about a dialogue are numbered #1, #2, ….
     """
-    return read_inputs(sources, TABLE_FORMATS, _read_input, on_error)
+    return read_inputs(sources, TABLE_FORMATS, _read_input, on_error, "choose")
 
 
 def _read_input(part: DataInput) -> Iterator[ChoiceExample | InputError]:

@@ -28,7 +28,7 @@ def read_question_examples(
     with an empty list of answers is unanswerable; without a list, the answers are unknown. In a
     file that is one JSON value, `line` is the number of the question.
     """
-    return read_inputs(sources, JSON_FORMATS, _read_input, on_error)
+    return read_inputs(sources, JSON_FORMATS, _read_input, on_error, "answer")
 
 
 def _read_input(part: DataInput) -> Iterator[QuestionExample | InputError]:

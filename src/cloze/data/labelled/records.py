@@ -23,6 +23,7 @@ from cloze.data.input_files import (
     split_endings,
 )
 from cloze.data.labelled.examples import Origin
+from cloze.data.labelled.formats import describe_wrong_format
 from cloze.data.readers import (
     NumberedValue,
     check_complete,
@@ -146,10 +147,12 @@ def read_inputs(
     formats: Mapping[str, str],
     read: Callable[[DataInput], Iterator[T | InputError]],
     on_error: OnError,
+    task: str | None = None,
 ) -> Iterator[T]:
     """Apply `read` to every input of every source lazily, in order.
 
-    A missing file is reported immediately, not when it is reached.
+    A missing file is reported immediately, not when it is reached. If the first row of a file for
+    another task than `task` cannot be read, the error says which data the task needs.
     """
     report = get_error_handler(on_error)
     streams: list[Iterator[T | InputError]] = []
@@ -157,10 +160,28 @@ def read_inputs(
         try:
             parts = find_inputs(source, formats)
         except InputError as error:
-            report(error)
+            path = Path(source) if isinstance(source, str | os.PathLike) else None
+            is_file = path is not None and path.is_file()
+            report(describe_wrong_format(error, path, task) if is_file and task else error)
         else:
-            streams += [check_complete(read(part), format_input_name(part)) for part in parts]
+            for part in parts:
+                rows = check_complete(read(part), format_input_name(part))
+                is_file = isinstance(part, Path)
+                streams.append(_check_task(rows, part, task) if is_file and task else rows)
     return handle_errors(chain.from_iterable(streams), report)
+
+
+def _check_task(rows: Iterator[T | InputError], path: Path, task: str) -> Iterator[T | InputError]:
+    """The same rows; an error before the first of them says which data the task needs."""
+    try:
+        first = next(rows, None)
+    except InputError as error:
+        raise describe_wrong_format(error, path, task) from error
+    if isinstance(first, InputError):
+        first = describe_wrong_format(first, path, task)
+    if first is not None:
+        yield first
+    yield from rows
 
 
 def split_sources(data: Source | list[Source]) -> list[Any]:

@@ -75,7 +75,7 @@ def read_text_examples(
             numbers = table.columns.number
         yield from table.examples(bool(numbers))
 
-    return read_inputs(sources, TABLE_FORMATS, read, on_error)
+    return read_inputs(sources, TABLE_FORMATS, read, on_error, "classify")
 
 
 class _Table:

@@ -92,7 +92,7 @@ def read_tagged_examples(
                 origin=Origin(file=format_input_name(part), line=one.line),
             )
 
-    return read_inputs(sources, TAG_FORMATS, read, on_error)
+    return read_inputs(sources, TAG_FORMATS, read, on_error, "tag")
 
 
 def _read_sentences(part: DataInput, column: str | None) -> SentencesOrErrors:
