@@ -282,13 +282,13 @@ def test_choose_from_a_file(run, folders, tmp_path):
 @pytest.mark.parametrize(
     ("verb", "arguments", "code", "message"),
     [
-        ("classify", ["tag", "a"], 1, ("classify", "token", "cloze tag")),
-        ("tag", ["classify", "a"], 1, ("tag", "sequence", "cloze classify")),
+        ("classify", ["tag", "a"], 1, ("classify", "token", "works with tag")),
+        ("tag", ["classify", "a"], 1, ("tag", "sequence", "classify")),
         ("tag", ["tag", "a", "--aggregation", "mean"], 1, ("aggregation", "'mean'", "first")),
-        ("answer", ["choose", "a", "b"], 1, ("answer", "choice", "cloze choose")),
+        ("answer", ["choose", "a", "b"], 1, ("answer", "choice", "choose")),
         ("answer", ["answer", "a"], 2, ("question", "context")),
         ("answer", ["answer", "a", "b", "-f", "x.json"], 2, ("question", "context")),
-        ("choose", ["answer", "a", "b", "c"], 1, ("choose", "span", "cloze answer")),
+        ("choose", ["answer", "a", "b", "c"], 1, ("choose", "span", "answer")),
         ("choose", ["choose", "a", "b"], 2, "one"),
         ("choose", ["choose", "a"], 2, ("text", "options")),
         ("choose", ["choose", "a", "b", "c", "-f", "x.json"], 2, "--file"),

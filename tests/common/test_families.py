@@ -7,9 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import cloze
 from cloze.checkpoint.contents import read_folder
+from cloze.cli.app import app
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.own import OwnLayout
 from cloze.models.registry import FAMILIES, Contents, get_family, resolve
@@ -39,6 +41,20 @@ FUNCTIONS = {
     "score": lambda model: cloze.score(model, "the cat"),
     "similar": lambda model: cloze.similar(model, "cat"),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
+}
+COMMANDS = {
+    "fill": ["a [MASK] b"],
+    "embed": ["a b"],
+    "tokenize": ["the cat"],
+    "classify": ["a b"],
+    "tag": ["a b c"],
+    "answer": ["a b", "c d e"],
+    "choose": ["a b", "c", "d"],
+    "suggest": ["the cat"],
+    "generate": ["the"],
+    "score": ["the cat"],
+    "similar": ["cat"],
+    "translate": ["ein Hund"],
 }
 EXPORTS = {"ngram": "arpa", "word2vec": "word2vec", **dict.fromkeys(ENCODERS, "huggingface")}
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
@@ -102,8 +118,22 @@ def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
         if name in able:
             assert call(model) is not None
         else:
-            with raises(ClozeError, "cannot"):
+            with raises(ClozeError, "cannot", name, fix=list(able)):
                 call(model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_command_refuses_in_the_same_words(family, tmp_path):
+    made = next(make for name, make in MADE.items() if name.partition(",")[0] == family)
+    folder = str(made().save(tmp_path / "model"))
+    able = cloze.info(folder).capabilities
+    for name, arguments in COMMANDS.items():
+        if name not in able:
+            ran = CliRunner().invoke(app, [name, folder, *arguments], prog_name="cloze")
+            assert ran.exit_code == 1, (name, ran.stderr)
+            problem, _, fix = ran.stderr.partition("fix:")
+            assert name in problem or "not word vectors" in problem
+            assert all(one in fix for one in able), (name, fix)
 
 
 def test_it_evaluates_and_exports_where_it_says_so(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloze.checkpoint.source import describe_models, find_folder
 from cloze.checkpoint.task import TASK_FILE, Task, infer_task, read_task
 from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weights
-from cloze.errors import FolderError, InputError
+from cloze.errors import ClozeError, FolderError, InputError
 from cloze.files import read_json
 from cloze.interop.layout import Description, Layout
 from cloze.models.registry import (
@@ -81,11 +82,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
             fix=f"use a model of the type {', '.join(list_families())}",
         )
     if kind is not None and family.kind != kind:
-        raise InputError(
-            f"{folder} is {family.description}, not {_KINDS[kind]}",
-            fix=f"use {_KINDS[kind]}; this model works with "
-            + ", ".join(family.capabilities(Contents())),
-        )
+        raise _wrong_kind_error(folder, family, kind, values)
     stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
     description = layout.read_config(values, stored)
@@ -133,6 +130,20 @@ _KINDS: dict[Kind, str] = {
     "translator": "a translator",
     "word_vectors": "word vectors",
 }
+
+
+def _wrong_kind_error(
+    folder: Path, family: Family, kind: Kind, values: Mapping[str, Any]
+) -> InputError:
+    contents = Contents()
+    with suppress(ClozeError):  # the task heads, if the rest of config.json is valid
+        description = resolve(family.layout).read_config(values, ())
+        is_causal = bool(getattr(description.config, "is_causal", False))
+        contents = Contents(task_heads=description.task_heads, is_causal=is_causal)
+    return InputError(
+        f"{folder} is {family.description}, not {_KINDS[kind]}",
+        fix=f"use {_KINDS[kind]}; this model works with {', '.join(family.capabilities(contents))}",
+    )
 
 
 def read_family(folder: Path) -> Family | None:

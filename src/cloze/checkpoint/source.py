@@ -133,9 +133,9 @@ def _file_error(name: str, path: Path) -> FolderError:
 
 def _missing_error(name: str) -> FolderError:
     known = builtin()
+    built_in = ", ".join(known) or "cloze-en is missing here: install cloze again"
     kinds = (
-        f"use a model folder, a built-in model ({', '.join(known) or 'none: install cloze again'}) "
-        'or "org/name" on the Hugging Face Hub'
+        f'use a model folder, a built-in model ({built_in}) or "org/name" on the Hugging Face Hub'
     )
     if not name.strip():
         return FolderError("the name of the model is empty", fix=kinds)

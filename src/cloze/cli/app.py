@@ -48,6 +48,23 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """By name: the section of the help, and an example."""
 
 
+_SYNONYMS = {  # of commands, in other programs
+    "train": "'finetune' (labelled data) or 'pretrain' (text)",
+    "fit": "'finetune' (labelled data) or 'pretrain' (text)",
+    "predict": "'classify', 'tag', 'answer', 'choose' or 'fill'",
+    "encode": "'embed' or 'tokenize'",
+    "eval": "'evaluate'",
+    "test": "'evaluate'",
+    "ner": "'tag'",
+    "qa": "'answer'",
+    "convert": "'export'",
+    "perplexity": "'score' or 'evaluate'",
+    "vocab": "'vocabulary'",
+    "nearest": "'similar'",
+    "list": "'info'",
+}
+
+
 @cache
 def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
     """Import a command and make it one that click can run.
@@ -107,6 +124,8 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
         """The command that the arguments name, with all of its options."""
+        if args and args[0] not in COMMANDS and (meant := _SYNONYMS.get(args[0].lower())):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean {meant}?")
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_command(name, to_run=True) if name in COMMANDS else command, rest
 

@@ -103,8 +103,42 @@ def _complete_option(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[kind, info])
 
 
+_OPTION_SYNONYMS = {  # names that other libraries use
+    "--learning-rate": "--lr",
+    "--num-train-epochs": "--epochs",
+    "--num-epochs": "--epochs",
+    "--max-steps": "--steps",
+    "--output": "--out",
+    "--output-dir": "--out",
+    "--per-device-train-batch-size": "--batch-size",
+    "--train-batch-size": "--batch-size",
+    "--max-seq-length": "--max-length",
+    "--train-file": "--train",
+    "--validation-file": "--dev",
+    "--eval": "--dev",
+    "--valid": "--dev",
+    "--input": "--file",
+    "--top-k": "--top",
+    "--overwrite": "--force",
+    "--overwrite-output-dir": "--force",
+    "--resume-from-checkpoint": "--resume",
+}
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
 class Command(TyperCommand):
     """A command whose help shows neither the types of arguments and flags nor ranges."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse the arguments; for an option of another library, suggest the one here."""
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            name = str(getattr(error, "option_name", "")).replace("_", "-")
+            known = {option for one in self.get_params(ctx) for option in one.opts}
+            if hasattr(error, "possibilities") and _OPTION_SYNONYMS.get(name) in known:
+                error.possibilities = [_OPTION_SYNONYMS[name]]
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's copy of it
         """The parameters, with the general options and `--help` last."""

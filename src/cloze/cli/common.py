@@ -29,6 +29,7 @@ INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
 LINES = "\n\t"  # control characters that messages may have
+_ENDINGS = {".txt", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".conll", ".gz", ".xz", ".zst"}
 ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 # sections of the help, after the options of the command itself
 INPUT, GENERAL = "Input", "General"
@@ -294,7 +295,17 @@ def read_inputs(
         read_rows("-", on_error=on_error) if text == "-" else iter([_make_row(text, number)])
         for number, text in enumerate(inputs or [], 1)
     ]
+    _warn_of_files(inputs or ())
     return chain(*given, read_rows(list(files or []), column=column, on_error=on_error))
+
+
+def _warn_of_files(inputs: Iterable[str]) -> None:
+    """Warn if a text is the name of a file, which is read only with --file."""
+    for text in inputs:
+        is_name = os.path.splitext(text)[1] in _ENDINGS and os.path.isfile(text)  # noqa: PTH113, PTH122 - pathlib is slow
+        if is_name:
+            message = f"{text} is processed as a text; to read the file, use --file {text}"
+            _print_label("warning:", "yellow", message)
 
 
 def _is_empty(stream: Any) -> bool:  # noqa: ANN401

@@ -122,7 +122,7 @@ COMPLETIONS: dict[str, Callable[..., Iterable[str]]] = {
     "preset": complete_presets,
     "settings": complete_settings,
     "tasks": complete_glue_tasks,
-    "task": _names_in("cloze.make.recipe.complete:TASKS"),
+    "task": _names_in("cloze.make.recipe.finetune:TASKS"),
     "format": _names_in("cloze.tasks.export:FORMATS"),
     "truncation": _names_in("cloze.text.truncation:TRUNCATIONS"),
     "tag_scheme": _names_in("cloze.data.labelled.tag_schemes:SCHEMES"),

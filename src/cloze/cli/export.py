@@ -32,10 +32,9 @@ def export(
 ) -> None:
     """Export a model to the file format of another library."""
     from cloze.checkpoint.load import load
-    from cloze.config import one_of
-    from cloze.tasks.export import FORMATS, export
+    from cloze.tasks.export import check_format, export
 
-    one_of("format", format, FORMATS)
+    check_format(format, model)
     opened = load(model, device="cpu", quiet=quiet)
     written = export(format, opened, out, header=not no_header, force=force)
     if as_json:

@@ -106,7 +106,14 @@ class PairedFiles(Command):
                     expanded.append(expanded[-2])
                 expanded.append(arg)
             args = expanded
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter:
+            raise
+        except Exception as error:
+            if "unexpected extra argument" in str(error):
+                ctx.fail(f"{error}. Give the training data after --train, and dev data after --dev")
+            raise
 
 
 COMMAND_CLASS = PairedFiles

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from cloze.checkpoint.source import builtin
 from cloze.data.sources import Row, Source, as_list, is_stream
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path, expand_user
@@ -17,6 +18,12 @@ _REPORT_EVERY = 10_000  # rows
 def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
     """The text to train on: the given sources, or else those of the recipe."""
     found = as_list(sources) or list(own)
+    for one in found:
+        if isinstance(one, str) and one in builtin() and not os.path.exists(one):  # noqa: PTH110
+            raise InputError(
+                f"{one} is a model, not text",
+                fix=f"give text; to train the model further, use --init-from {one}",
+            )
     if not found:
         raise no_text_error("name files, folders or globs, or set data.sources in the recipe")
     return found

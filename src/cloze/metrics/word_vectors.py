@@ -20,6 +20,10 @@ from cloze.models.word2vec import WordVectors
 RESTRICT = 300_000
 _BATCH = 256  # questions scored at once
 _QUESTION_WORDS, _PAIR_COLUMNS = 4, 3
+_EXPECTED = (
+    "word vectors are evaluated on analogies, four words per line (`man king woman queen`), or on "
+    "rated pairs of words (`cat<TAB>dog<TAB>7.5`)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,8 @@ def read_questions(path: PathLike) -> list[AnalogyQuestion]:
         words = line.split()
         if len(words) != _QUESTION_WORDS:
             raise InputError(
-                f"{path}:{number}: {len(words)} words instead of 4", fix="correct the line"
+                f"{path}:{number}: {len(words)} words instead of 4",
+                fix=f"correct the line; {_EXPECTED}",
             )
         a, b, c, d = words
         questions.append(AnalogyQuestion(section=section, words=(a, b, c, d)))
@@ -98,7 +103,8 @@ def read_pairs(path: PathLike) -> list[tuple[str, str, float]]:
         cells = line.split("\t") if "\t" in line else next(csv.reader([line]))
         if len(cells) < _PAIR_COLUMNS:
             raise InputError(
-                f"{path}:{number}: {len(cells)} columns instead of 3", fix="correct the line"
+                f"{path}:{number}: {len(cells)} columns instead of 3",
+                fix=f"correct the line; {_EXPECTED}",
             )
         *_, first, second, rating = (cell.strip() for cell in cells)
         if not (first or second or rating):  # an empty row

@@ -69,8 +69,10 @@ def read_word_questions(
 ) -> tuple[str, list[AnalogyQuestion] | None, list[tuple[str, str, float]]]:
     """Read a file: its name, and its analogies (None if it has none) or rated pairs."""
     if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+        what = "is a folder" if isinstance(path, str | os.PathLike) and Path(path).is_dir() else ""
         raise InputError(
-            f"{path}: there is no such file", fix="check the path; folders and globs are not read"
+            f"{path}: {what or 'there is no such file'}",
+            fix="name files of analogies or of rated pairs of words; not folders or globs",
         )
     file = Path(path)
     if _has_analogies(file):

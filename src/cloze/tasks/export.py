@@ -8,7 +8,7 @@ from cloze.checkpoint.model import Model, not_a_model_error
 from cloze.checkpoint.ngram import save_arpa
 from cloze.checkpoint.word2vec import export_vectors
 from cloze.config import one_of
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, check_output_path
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.inputs import resolve_model
@@ -42,6 +42,16 @@ FORMATS = {
 layout of `transformers`."""
 
 
+def check_format(format: str, model: object) -> None:
+    """Raise unless the format is one; the error knows if model and format are swapped."""
+    if isinstance(model, str) and model in FORMATS and format not in FORMATS:
+        raise ConfigError(
+            f"format has an unknown value: {format[:80]!r}",
+            fix=f"give the format first, then the model: {model} {format}",
+        )
+    one_of("format", format, FORMATS)
+
+
 def export(
     format: str,
     model: Model | WordVectors | PathLike,
@@ -54,7 +64,8 @@ def export(
 
     Without `header`, the first line, word2vec files have the format of GloVe.
     """
-    wanted = FORMATS[one_of("format", format, FORMATS)]
+    check_format(format, model)
+    wanted = FORMATS[format]
     model = resolve_model(model)
     if not isinstance(model, Model):
         raise not_a_model_error(model)

@@ -165,7 +165,7 @@ def check_fill(
     """Check the model and the options, and return the token ids of each candidate."""
     check_capability(model, "fill")
     if "mlm" not in model.task_heads:
-        raise unsupported_function_error(model, "fill", describe_heads(model, "mlm"))
+        raise unsupported_function_error(model, "fill", describe_heads(model, "masked-LM"))
     if model.module.is_causal:
         reason = "it is causal and ignores the text after a mask"
         raise unsupported_function_error(model, "fill", reason)

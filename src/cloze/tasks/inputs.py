@@ -61,9 +61,9 @@ def open_language_model(model: object, function: str) -> "LanguageModel":
             raise unsupported_function_error(found, function)
         if function not in found.capabilities:  # of an encoder: it is bidirectional, or has no head
             reason = f"its head is {found.head}" if found.head else "it has no lm head"
-            raise unsupported_function_error(
-                found, function, reason if found.is_causal else "it is bidirectional"
-            )
+            if not found.is_causal:
+                reason = "it is bidirectional and predicts no next token"
+            raise unsupported_function_error(found, function, reason)
     return language_model(found)
 
 

@@ -109,7 +109,7 @@ def mask_tokens(
 def _check_model(model: Model) -> int:
     """The id of the mask token; raise if the model cannot predict masked tokens."""
     if "mlm" not in model.task_heads:
-        reason = f"its head is {model.head}" if model.head else "it has no mlm head"
+        reason = f"its head is {model.head}" if model.head else "it has no masked-LM head"
         raise unsupported_function_error(model, "score", reason)
     mask_id = model.tokenizer.mask_id
     if mask_id is None:

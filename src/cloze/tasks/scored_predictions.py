@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cloze.data.labelled.examples import TaggedExample, TextExample
+from cloze.data.labelled.formats import EXPECTED
 from cloze.data.labelled.tag_schemes import tags_to_spans
 from cloze.errors import InputError
 from cloze.metrics.regression import compute_ranks
@@ -72,7 +73,9 @@ def gold_label(kind: str, example: Any) -> Any:  # noqa: ANN401
     known = getattr(example, {"tag": "tags", "answer": "answers"}.get(kind, "label"))
     if known is None:
         raise InputError(
-            f"{example.origin}: the example has no label", fix="add its label, or remove it"
+            f"{example.origin}: the example has no label",
+            fix="add its label, or remove it"
+            + (f"; `{kind}` needs {EXPECTED[kind]}" if kind in EXPECTED else ""),
         )
     if kind == "answer":
         return [one.text for one in known]

@@ -123,7 +123,7 @@ def test_no_blank(model):
 
 
 def test_no_head():
-    with raises(InputError, "head", "sequence", fix="LM"):
+    with raises(InputError, "head", "sequence", "masked-LM", fix=("cloze-en", "classify")):
         cloze.fill(model_with("sequence"), "the [MASK]")
     with raises(InputError, "no masked-LM head"):
         cloze.fill(model_with(), "the [MASK]")

@@ -127,7 +127,7 @@ def test_the_json_object():
 
 
 def test_what_cannot_be_scored():
-    with raises(InputError, "head", "sequence", fix="masked-LM"):
+    with raises(InputError, "head", "sequence", fix=("masked", "classify")):
         cloze.score(tiny_model("sequence"), "a")
     with raises(InputError, "mask", "text 2", fix="fill"):
         cloze.score(tiny_model("mlm"), ["a", "a [MASK]"])

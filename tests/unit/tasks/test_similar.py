@@ -103,7 +103,7 @@ def test_how_alike_two_words_are(model):
     ],
 )
 def test_an_encoder_has_no_word_vectors(ask):
-    with raises(InputError, "encoder", "similar", fix="embed"):
+    with raises(InputError, "BERT", "similar", fix=("word2vec", "embed")):
         ask(tiny_model("mlm"))
 
 

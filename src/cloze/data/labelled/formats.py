@@ -11,8 +11,8 @@ from cloze.data.input_files import open_binary, split_endings
 from cloze.errors import InputError
 
 EXPECTED: Mapping[str, str] = {
-    "classify": "a table with a text and a label per row, such as `A fine film.\tpositive` (tsv or "
-    'csv), or JSON lines such as {"text": "A fine film.", "label": "positive"}',
+    "classify": "a table with a text and a label per row, such as `A fine film.<TAB>positive` "
+    '(tsv or csv), or JSON lines such as {"text": "A fine film.", "label": "positive"}',
     "tag": "a word and its tag per line, such as `London B-LOC`, with a blank line after each "
     'sentence (CoNLL), or JSON lines such as {"words": ["in", "London"], "tags": ["O", "B-LOC"]}',
     "answer": 'SQuAD\'s JSON, or JSON lines such as {"question": "Who slept?", "context": "The dog '
@@ -52,14 +52,16 @@ def detect_content(path: Path) -> str | None:
     if start.lstrip()[:1] in {"{", "["}:
         return _detect_json(start)
     lines = [line for line in islice(start.splitlines(), _PEEK_LINES) if line.strip()]
-    if split_endings(path)[0] not in {".csv", ".tsv"} and _is_mostly_tagged(lines):
+    ending = split_endings(path)[0]
+    is_table = ending in {".csv", ".tsv"}
+    if ending.startswith((".conll", ".iob", ".bio")) or (not is_table and _is_tagged(lines)):
         return "tag"
-    if all("\t" in line for line in lines) or split_endings(path)[0] in {".csv", ".tsv"}:
+    if is_table or all("\t" in line for line in lines):
         return "classify"
     return "text" if "\t" not in start else None
 
 
-def _is_mostly_tagged(lines: list[str]) -> bool:
+def _is_tagged(lines: list[str]) -> bool:
     words = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
     return sum(bool(_TAGGED.fullmatch(line.strip())) for line in words) > len(words) * 0.9
 
@@ -70,7 +72,7 @@ def _detect_json(start: str) -> str | None:
         value: Any = json.loads(start.splitlines()[0])
         if isinstance(value, Mapping) and "data" not in value:
             keys = set(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return next((task for task, names in _KEYS.items() if keys & names), None)
 

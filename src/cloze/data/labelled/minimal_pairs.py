@@ -11,6 +11,7 @@ from cloze.errors import InputError
 
 # Names of the two columns: those of BLiMP (Warstadt et al. 2020), and short ones.
 COLUMNS = (("sentence_good", "sentence_bad"), ("good", "bad"))
+_MAX_RATIO = 3  # of the numbers of words of the two; the second is a label if it is much shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,4 +65,10 @@ def _make_pair(record: Record) -> MinimalPair | InputError:
     first, second = row.get(good), row.get(bad)
     if not isinstance(first, str) or not isinstance(second, str):
         return InputError(f"{record.where}: a minimal pair needs two sentences", fix=fix)
+    if len(first.split()) > len(second.split()) * _MAX_RATIO:
+        return InputError(
+            f"{record.where}: {second[:40]!r} is not a version of {first[:40]!r}; this looks like "
+            "a table of texts and labels",
+            fix=f"{fix}, such as `The keys are here.<TAB>The keys is here.`",
+        )
     return MinimalPair(good=first, bad=second, origin=record.make_origin())

@@ -86,5 +86,8 @@ def finetune(
 
 def _two_sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:
     if len(data) != _SIDES:
-        raise InputError(f"{name} is not two files", fix="name the source, then its translation")
+        raise InputError(
+            f"{name} is not two files",
+            fix=f"name the source, then its translation: --{name} text.en text.de",
+        )
     return data[0], data[1]

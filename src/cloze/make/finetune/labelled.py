@@ -25,6 +25,7 @@ from cloze.data.labelled.examples import (
     TextExample,
     label_index,
 )
+from cloze.data.labelled.formats import EXPECTED
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.sources import check_row_source
 from cloze.device import resolve_device
@@ -251,7 +252,8 @@ def labels_of(
     missing = next((one for one in examples if one.label is None), None)
     if missing is not None:
         raise InputError(
-            f"{missing.origin}: the label is missing", fix="add a label, or remove the row"
+            f"{missing.origin}: the label is missing",
+            fix=f"add a label, or remove the row; `{task}` needs {EXPECTED[task]}",
         )
     if any(isinstance(one.label, float) for one in examples):
         return ("LABEL_0",), "regression", Counter()

@@ -25,7 +25,7 @@ from cloze.config import (
 )
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
-from cloze.make.recipe.finetune import AXES, FinetuneRecipe
+from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
 from cloze.make.recipe.language_models import (
     LanguageModelRecipe,
     NGramRecipe,
@@ -33,7 +33,7 @@ from cloze.make.recipe.language_models import (
     Word2VecRecipe,
 )
 from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
-from cloze.make.recipe.options import OptionError, map_options
+from cloze.make.recipe.options import OptionError, check_tables, map_options
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
@@ -53,7 +53,6 @@ Recipe: TypeAlias = (
 Command = Literal["pretrain", "distill", "finetune"]
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
-TASKS = ("classify", "tag", "answer", "choose", "translate")
 PRETRAIN_CLASSES = (PretrainRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
 FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
 CLASSES: dict[Command, tuple[type[Any], ...]] = {
@@ -179,7 +178,7 @@ def complete_finetuning(
         return source
     values = {} if source is None else read_values(source)
     task = task or overrides.get("task") or _read_task(values) or FinetuneRecipe.task
-    one_of("task", task, TASKS)
+    check_task(task, model)
     if task == "translate":
         return _complete_translation(source, model, flags, overrides)
     paths = {
@@ -207,6 +206,7 @@ def complete_finetuning(
 
 def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """A recipe of a class from plain values, changed by settings that are given by their paths."""
+    check_tables(cls, paths)
     overrides, base = override({}, paths), override(values, {})
     for group in EXCLUSIVE:  # a setting that is given replaces the others of its group
         if any(f"run.{name}" in paths for name in group) and "run" in base:

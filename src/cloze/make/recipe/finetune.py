@@ -275,3 +275,26 @@ class FinetuneRecipe(Config):
     def to_file(self) -> dict[str, Any]:
         """As the run's file has it."""
         return to_mapping(self)
+
+
+TASKS = ("classify", "tag", "answer", "choose", "translate")
+_TASK_SYNONYMS = {
+    **dict.fromkeys(("sentiment", "text-classification", "sequence-classification"), "classify"),
+    **dict.fromkeys(("classification", "nli", "regression", "similarity", "sst2"), "classify"),
+    **dict.fromkeys(("ner", "pos", "token-classification", "tagging", "conll"), "tag"),
+    **dict.fromkeys(("qa", "squad", "question-answering", "answering"), "answer"),
+    **dict.fromkeys(("multiple-choice", "swag", "race", "mc"), "choose"),
+    **dict.fromkeys(("translation", "mt", "seq2seq"), "translate"),
+}
+
+
+def check_task(task: object, model: object) -> None:
+    """Raise unless the task is one; the error knows other names of tasks, and swapped arguments."""
+    if task in TASKS:
+        return
+    problem = f"task has an unknown value: {str(task)[:80]!r}"
+    if model in TASKS:
+        raise ConfigError(problem, fix=f"give the task first, then the model: {model} {task}")
+    if meant := _TASK_SYNONYMS.get(str(task).lower().replace("_", "-")):
+        raise ConfigError(problem, fix=f"use {meant}")
+    one_of("task", str(task), TASKS)

@@ -1,6 +1,6 @@
 """Options: the flags that recipes declare on their fields, by their names as keyword arguments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any, get_args
 
@@ -39,6 +39,18 @@ def map_options(
         is_whole = isinstance(value, float) and value.is_integer() and info.hint is int
         paths[path] = int(value) if is_whole else value
     return paths
+
+
+def check_tables(cls: type[Any], paths: Iterable[str]) -> None:
+    """Raise if a setting of a table is given without the table, such as epochs (run.epochs)."""
+    names = describe_fields(cls)
+    for path in paths:
+        if path not in names and "." not in path:
+            full = [one for one, _ in walk_fields(cls) if one.endswith(f".{path}")]
+            if full:
+                raise ConfigError(
+                    f"unknown setting {path!r}", fix=f"write it with its table: {' or '.join(full)}"
+                )
 
 
 def find_options(cls: type[Any]) -> dict[str, tuple[str, FieldInfo]]:
