@@ -160,14 +160,15 @@ def read_inputs(
         try:
             parts = find_inputs(source, formats)
         except InputError as error:
-            path = Path(source) if isinstance(source, str | os.PathLike) else None
-            is_file = path is not None and path.is_file()
-            report(describe_wrong_format(error, path, task) if is_file and task else error)
+            if task and isinstance(source, str | os.PathLike) and os.path.isfile(source):  # noqa: PTH113 - never raises
+                error = describe_wrong_format(error, Path(source), task)
+            report(error)
         else:
             for part in parts:
                 rows = check_complete(read(part), format_input_name(part))
-                is_file = isinstance(part, Path)
-                streams.append(_check_task(rows, part, task) if is_file and task else rows)
+                if task and isinstance(part, Path):
+                    rows = _check_task(rows, part, task)
+                streams.append(rows)
     return handle_errors(chain.from_iterable(streams), report)
 
 
