@@ -17,6 +17,7 @@ from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.models.word2vec import WordVectors
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.callbacks import Callback
 
 ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
 MASKED = [name for name in ENCODERS if "mlm" in FAMILIES[name].module_class.TASK_HEADS]
@@ -70,6 +71,26 @@ def check_scores(output: str, *metrics: str) -> None:
     for name in metrics:
         label = METRICS[name].result or METRICS[name].label
         assert re.match(r"\d", rows.get(label, "")), f"no value of {label!r} in {rows}"
+
+
+class Watch(Callback):
+    """Calls functions with the log lines and with the numbers of the steps, and stops a run."""
+
+    def __init__(self, *, log=None, step=None, stop_at=None) -> None:
+        self._log, self._step, self._stop_at = log, step, stop_at
+
+    def on_train_begin(self, run):
+        self._run = run
+
+    def on_log(self, message):
+        if self._log:
+            self._log(message)
+
+    def on_step(self, metrics):
+        if self._step:
+            self._step(metrics["step"])
+        if metrics["step"] == self._stop_at:
+            self._run.request_stop()
 
 
 class Mentions:

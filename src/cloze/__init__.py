@@ -34,6 +34,8 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'cloze' has no attribute {name!r}")
+    if _MODULES[name] == __name__:  # a module itself
+        return import_module(f"{__name__}.{name}")
     return getattr(import_module(_MODULES[name]), name)
 
 

@@ -1,5 +1,6 @@
 """The public names of cloze: read by type checkers, by editors and by `__init__.py`."""
 
+from cloze import callbacks as callbacks
 from cloze.checkpoint.load import load as load
 from cloze.checkpoint.model import Model as Model
 from cloze.checkpoint.source import builtin as builtin
@@ -37,5 +38,6 @@ from cloze.tasks.tag import tag as tag
 from cloze.tasks.tokenize import tokenize as tokenize
 from cloze.tasks.translate import translate as translate
 from cloze.text.tokenizer import Tokenizer as Tokenizer
+from cloze.train.callbacks import Callback as Callback
 
 __version__: str

@@ -2,6 +2,8 @@
 
 import unicodedata
 
+LINES = "\n\t"  # control characters that messages may have
+
 # Characters that reverse the direction of text, and invisible ones that join nothing.
 _INVISIBLE = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2060\ufeff")
 

@@ -31,8 +31,8 @@ from cloze.make.finetune.encoder import finetune_encoder
 from cloze.models.configs.bert import BertConfig
 from cloze.sklearn import Classifier, Embedder, Regressor
 from cloze.tasks.classify import classify
-from cloze.train.fit import Callbacks
-from helpers import PIECES, raises, scramble, tiny_tokenizer
+from cloze.train.callbacks import CallbackList
+from helpers import PIECES, Watch, raises, scramble, tiny_tokenizer
 
 CONFIG = BertConfig(
     vocab_size=len(PIECES),
@@ -352,12 +352,10 @@ def test_a_failed_fit_leaves_what_was_learned(folder):
 
 
 def test_ctrl_c_is_not_taken_for_the_end(folder, monkeypatch):
-    def interrupted(steps, _):
-        for step in steps:
-            os.kill(os.getpid(), signal.SIGINT)
-            yield step
+    def interrupted(_):
+        os.kill(os.getpid(), signal.SIGINT)
 
-    watch = Callbacks(steps=interrupted)
+    watch = CallbackList([Watch(step=interrupted)])
     tune = partial(finetune_encoder, callbacks=watch)
     monkeypatch.setattr(cloze.sklearn, "finetune_encoder", tune)
     classifier = Classifier(folder, epochs=9)

@@ -16,7 +16,7 @@ import typer
 
 from cloze.errors import ClozeError, InputError
 from cloze.files import open_for_writing
-from cloze.terminal import escape_control_characters
+from cloze.terminal import LINES, escape_control_characters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,6 @@ FAILED = 1
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
-LINES = "\n\t"  # control characters that messages may have
 _ENDINGS = {".txt", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".conll", ".gz", ".xz", ".zst"}
 ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 # sections of the help, after the options of the command itself
@@ -349,32 +348,9 @@ def check_page_path(path: "Path | None", force: bool) -> None:
 
 
 @contextmanager
-def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], object]]:
     """A progress bar per stage on standard error, as a callback (stage, done, total)."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _stage, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from cloze.progress import open_progress
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # output to a file or pipe is not redirected
-    ) as bars:
-        stages: dict[str, Any] = {}
-
-        def show(stage: str, done: int, total: int | None) -> None:
-            if stage not in stages:
-                stages[stage] = bars.add_task(stage, total=total)
-            bars.update(stages[stage], completed=done, total=total)
-
-        yield show
+    with open_progress(not quiet) as show:
+        yield show or (lambda _stage, _done, _total: None)

@@ -8,7 +8,6 @@ import typer
 from cloze.cli.common import Device, Force, Quiet, Seed
 from cloze.cli.format import print_table
 from cloze.cli.format_run import print_run_result
-from cloze.cli.training import show_progress
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo, Neighbours, Preview, Ranked
@@ -30,10 +29,7 @@ def demo(
     """Show the built-in model, then train a small BERT on the documentation of Python."""
     from cloze.make.demo import demo
 
-    with show_progress(str(out), quiet=quiet, display=True) as callbacks:
-        made = demo(
-            out, minutes=minutes, seed=seed, force=force, device=device, callbacks=callbacks
-        )
+    made = demo(out, minutes=minutes, seed=seed, force=force, device=device, progress=not quiet)
     if made.preview is not None:
         _print_preview(made.preview)
     print_run_result(made.result, as_json=False)

@@ -1,6 +1,7 @@
 """`cloze distill`: a model to one with half of its layers."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +15,6 @@ from cloze.cli.training import (
     run_training,
     settings_to_resume,
 )
-
-if TYPE_CHECKING:
-    from cloze.train.fit import Callbacks, RunResult
 
 
 def distill(
@@ -68,7 +66,4 @@ def distill(
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
     import cloze
 
-    def train(callbacks: "Callbacks") -> "RunResult":
-        return cloze.distill(teacher, texts, out, completed, force=force, callbacks=callbacks)
-
-    run_training(train, out, **shown)
+    run_training(partial(cloze.distill, teacher, texts, out, completed, force=force), **shown)

@@ -1,6 +1,7 @@
 """`cloze finetune`: a model and labelled data to a model for a task."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +16,6 @@ from cloze.cli.training import (
     run_training,
     settings_to_resume,
 )
-
-if TYPE_CHECKING:
-    from cloze.train.fit import Callbacks, RunResult
 
 _PAIRED = ("--train", "--dev")
 
@@ -85,12 +83,8 @@ def finetune(
         )
     import cloze
 
-    def run(callbacks: "Callbacks") -> "RunResult":
-        return cloze.finetune(
-            None, None, train or [], out, completed, dev=dev or [], force=force, callbacks=callbacks
-        )
-
-    run_training(run, out, **shown)
+    tune = partial(cloze.finetune, None, None, train or [], out, completed, dev=dev or [])
+    run_training(partial(tune, force=force), **shown)
 
 
 class PairedFiles(Command):

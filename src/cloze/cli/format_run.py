@@ -12,7 +12,7 @@ from cloze.plot.format import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cloze.train.fit import RunResult
+    from cloze.train.result import RunResult
 
 
 def print_run_result(result: "RunResult", as_json: bool, command: str = "pretrain") -> None:

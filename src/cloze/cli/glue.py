@@ -1,8 +1,6 @@
 """`cloze glue`: fine-tune a model on the tasks of GLUE."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +8,7 @@ import typer
 
 from cloze.cli.common import Force, Json, Quiet, print_note
 from cloze.cli.format import print_json, print_table
-from cloze.cli.training import Settings, display_steps, log_to_stderr, report_usage
+from cloze.cli.training import Settings, display_callbacks, report_usage
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
@@ -74,12 +72,7 @@ def glue(
             recipe, task="classify", options=options, settings=settings or []
         )
     import cloze
-    from cloze.train.fit import Callbacks, exit_status
-
-    def callbacks(task: str) -> Callbacks:
-        title = task if out is None else str(out / task)
-        steps = partial(display_steps, before=ExitStack(), title=title, quiet=quiet or as_json)
-        return Callbacks(log=log_to_stderr(quiet), steps=steps)
+    from cloze.train.fit import exit_status
 
     table = cloze.glue(
         model,
@@ -89,7 +82,8 @@ def glue(
         tasks=[name.strip() for name in tasks.split(",") if name.strip()],
         limit=limit,
         force=force,
-        callbacks=callbacks,
+        progress=False,
+        callbacks=display_callbacks(quiet=quiet, show_steps=not as_json),
     )
     if as_json:
         print_json(table.to_dict())

@@ -10,6 +10,7 @@ import typer
 
 from cloze.cli.common import ARGUMENT, FAILED, Skipped, progress
 from cloze.errors import InputError
+from cloze.progress import ProgressCallback
 
 
 class Outcomes:
@@ -94,7 +95,7 @@ class Outcomes:
         function: Callable[..., Sequence[Any]],
         inputs: Iterable[Any],
         fields: Sequence[str],
-        show: Callable[[str, int, int | None], None],
+        show: ProgressCallback,
     ) -> Iterator[Any]:
         from cloze.tasks.inputs import Failure, predict_each
 

@@ -1,5 +1,6 @@
 """`cloze pretrain`: text to a model."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,13 +16,11 @@ from cloze.cli.training import (
     resume_run,
     run_training,
     settings_to_resume,
-    show_progress,
 )
 from cloze.plot.format import format_duration, format_percent
 
 if TYPE_CHECKING:
     from cloze.make.pretrain.plan import Plan
-    from cloze.train.fit import Callbacks, RunResult
 
 
 def pretrain(
@@ -84,17 +83,16 @@ def pretrain(
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
     if plan:
         from cloze.make.pretrain.plan import plan as estimate
+        from cloze.report.display import open_callbacks
 
         assert isinstance(completed, PretrainRecipe)
-        with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-            _print_plan(estimate(texts, out, completed, callbacks=callbacks), as_json)
+        with open_callbacks(not quiet, ()) as opened:
+            found = estimate(texts, out, completed, callbacks=opened)
+        _print_plan(found, as_json)
         return
     import cloze
 
-    def train(callbacks: "Callbacks") -> "RunResult":
-        return cloze.pretrain(texts, out, completed, force=force, callbacks=callbacks)
-
-    run_training(train, out, **shown)
+    run_training(partial(cloze.pretrain, texts, out, completed, force=force), **shown)
 
 
 def _print_plan(plan: "Plan", as_json: bool) -> None:

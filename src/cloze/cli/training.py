@@ -1,21 +1,19 @@
 """What the commands that train share: options that are not in recipes, resuming, progress."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import print_note, progress
 from cloze.cli.format_run import print_run_result
 from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cloze.train.fit import Callbacks, RunResult
-    from cloze.train.step import Step
-    from cloze.train.step_metrics import StepMetrics
+    from cloze.train.callbacks import Callback
+    from cloze.train.result import RunResult
 
 Sources = Annotated[
     list[str] | None,
@@ -83,17 +81,15 @@ def settings_to_resume(
 
 
 def run_training(
-    train: "Callable[[Callbacks], RunResult]",
-    out: Path,
+    train: "Callable[..., RunResult]",
     *,
     command: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Call a function that trains with callbacks that show its progress, and print its result."""
-    with show_progress(str(out), quiet=quiet, display=not as_json) as callbacks:
-        result = train(callbacks)
-    print_run_result(result, as_json, command=command)
+    shown = display_callbacks(quiet=quiet, show_steps=not as_json)
+    print_run_result(train(progress=False, callbacks=shown), as_json, command=command)
 
 
 def resume_run(
@@ -108,38 +104,14 @@ def resume_run(
     """Resume the run in a folder, with the settings in `changes`, and print its result."""
     import cloze
 
-    def resume(callbacks: "Callbacks") -> "RunResult":
-        return cloze.resume(out, sources=sources or [], settings=changes, callbacks=callbacks)
-
-    run_training(resume, out, command=command, as_json=as_json, quiet=quiet)
+    train = partial(cloze.resume, out, sources=sources or [], settings=changes)
+    run_training(train, command=command, as_json=as_json, quiet=quiet)
 
 
-@contextmanager
-def show_progress(title: str, *, quiet: bool, display: bool) -> "Iterator[Callbacks]":
-    """Progress bars while a run is prepared, and the live display while it trains."""
-    from cloze.train.fit import Callbacks
-
-    with ExitStack() as stack:
-        steps = partial(display_steps, before=stack, title=title, quiet=quiet or not display)
-        show = stack.enter_context(progress(quiet))
-        yield Callbacks(log=log_to_stderr(quiet), progress=show, steps=steps)
-
-
-def log_to_stderr(quiet: bool) -> "Callable[[str], None]":
-    """Print log lines, unless `quiet`."""
-    return (lambda _: None) if quiet else print_note
-
-
-def display_steps(
-    steps: "Iterator[Step]", meter: "StepMetrics", *, before: ExitStack, title: str, quiet: bool
-) -> "Iterator[Step]":
-    """The steps, with a live display in place of the progress bars of the preparation."""
-    from cloze.report.display import Display
-    from cloze.train.consumers import emit_rows
-
-    before.close()
+def display_callbacks(*, quiet: bool, show_steps: bool = True) -> "list[Callback]":
+    """The callback that shows a run, unless `quiet`."""
     if quiet:
-        yield from steps
-        return
-    with Display(title=title) as display:
-        yield from emit_rows(steps, display.show, rows=meter.rows)
+        return []
+    from cloze.report.display import ProgressDisplay
+
+    return [ProgressDisplay(show_steps=show_steps)]

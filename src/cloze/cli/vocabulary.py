@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.common import Force, Json, Quiet, SkipBad, Skipped, TextColumn, progress
+from cloze.cli.common import Force, Json, Quiet, SkipBad, Skipped, TextColumn
 from cloze.cli.format import print_json, print_table
 
 
@@ -32,16 +32,15 @@ def vocabulary(
     from cloze.make.vocabulary import vocabulary
 
     skipped = Skipped()
-    with progress(quiet) as show:
-        tokenizer = vocabulary(
-            inputs,
-            out=out,
-            text_column=text_column,
-            on_error=skipped if skip_bad else "raise",
-            force=force,
-            progress=show,
-            **options,
-        )
+    tokenizer = vocabulary(
+        inputs,
+        out=out,
+        text_column=text_column,
+        on_error=skipped if skip_bad else "raise",
+        force=force,
+        progress=not quiet,
+        **options,
+    )
     skipped.print_count()
     summary = {
         "folder": str(out),

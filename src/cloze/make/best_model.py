@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from cloze.config import to_mapping
 from cloze.make.recipe.run import SelectingRun
 from cloze.objectives.core import Batch, Learner
+from cloze.train.callbacks import CallbackList
 from cloze.train.config import OptimizerConfig
-from cloze.train.fit import Callbacks, Evaluate, RunResult, Steps, TrainingJob, fit, one_batch_each
+from cloze.train.fit import Evaluate, Steps, TrainingJob, fit, one_batch_each
 from cloze.train.optim import Factor, build_optimizer
+from cloze.train.result import RunResult
 from cloze.train.schedule import Progress, Schedule
 from cloze.train.state import TrainState
 
@@ -51,7 +54,7 @@ def fit_best(
     fingerprint: Mapping[str, Any],
     evaluate: Evaluate | None,
     save_model: Callable[[], object],
-    callbacks: Callbacks,
+    callbacks: CallbackList,
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps,
 ) -> RunResult:
     """Train with one batch per step, evaluate as the recipe says, and save the best model.
@@ -69,6 +72,7 @@ def fit_best(
             schedule=recipe.schedule,
             options=run,
             callbacks=callbacks,
+            settings=to_mapping(recipe),  # type: ignore[arg-type]  # a dataclass
             evaluate=evaluate,
             eval_every=run.eval_interval(lambda: steps_per_epoch),
             save_model=save_model,

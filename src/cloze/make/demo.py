@@ -4,7 +4,7 @@ It takes about three minutes and downloads nothing. The example sentences were w
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,13 +16,16 @@ from cloze.checkpoint.source import builtin
 from cloze.data.python_docs import read_documents, split_paragraphs
 from cloze.files import check_output_path, read_json, write_json, write_text
 from cloze.make.finetune.encoder import finetune_encoder
-from cloze.make.pretrain.dispatch import pretrain
+from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.pretrain import PretrainRecipe
+from cloze.report.display import open_callbacks
 from cloze.report.page import write_report
 from cloze.tasks.embed import embed
 from cloze.tasks.fill import fill
 from cloze.text.sentences import split_sentences
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import Callback, CallbackList
+from cloze.train.result import RunResult
 from cloze.train.run_files import FILLS, NEIGHBOURS
 
 BUILT_IN, CLASSIFIER = "cloze-en", "topics"
@@ -152,31 +155,41 @@ def demo(
     seed: int = 0,
     force: bool = False,
     device: str | None = None,
-    callbacks: Callbacks | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
 ) -> Demo:
     """Show the built-in model, then pre-train a small BERT and show its fills and neighbours.
 
     The run is an ordinary one (recipe `demo`), and its folder can be used with every command.
+
+    Args:
+        out: the run's and the model's folder.
+        minutes: training time.
+        seed: seed of the random number generator.
+        force: overwrite what is in `out`.
+        device: cpu, cuda, cuda:1 or mps (default: auto-detected).
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while the run is prepared and trained, and when it ends.
     """
-    folder, callbacks = check_output_path(out, force), callbacks or Callbacks()
+    folder = check_output_path(out, force)
     folder.mkdir(parents=True, exist_ok=True)
+    with open_callbacks(progress, callbacks) as opened:
+        return _run(folder, minutes=minutes, seed=seed, device=device, callbacks=opened)
+
+
+def _run(
+    folder: Path, *, minutes: float, seed: int, device: str | None, callbacks: CallbackList
+) -> Demo:
     preview = None
     if BUILT_IN in builtin():
-        callbacks.log(f"trying {BUILT_IN}, which comes with the package")
+        callbacks.on_log(f"trying {BUILT_IN}, which comes with the package")
         preview = preview_model(builtin()[BUILT_IN], folder / CLASSIFIER, device=device)
-    callbacks.log("reading the documentation that comes with Python")
+    callbacks.on_log("reading the documentation that comes with Python")
     texts = [text for document in read_documents() if (text := split_paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
-    result = pretrain(
-        file,
-        folder,
-        "demo",
-        minutes=minutes,
-        seed=seed,
-        device=device,
-        force=True,
-        callbacks=callbacks,
-    )
+    made = recipe("demo", minutes=minutes, seed=seed, device=device)
+    assert isinstance(made, PretrainRecipe)
+    result = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)
     model = load(folder, device=device)
     sentences = [one for text in texts for paragraph in text for one in split_sentences(paragraph)]
     candidates = sample_sentences(sentences, seed=seed)

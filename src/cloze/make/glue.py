@@ -5,7 +5,7 @@ task's settings and, once it is finished, its row of the table. So an interrupte
 where it stopped.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -29,8 +29,10 @@ from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, compute_mean_score, find_glue_files
+from cloze.report.display import open_callbacks
 from cloze.tasks.evaluate_labelled import evaluate_labelled
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import Callback, CallbackList
+from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, RECIPE
 
 FILE = "glue.json"
@@ -98,7 +100,8 @@ def glue(
     settings: Settings = (),
     limit: int | None = None,
     force: bool = False,
-    callbacks: Callable[[str], Callbacks] | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
     **options: Any,  # noqa: ANN401
 ) -> GlueTable:
     """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.
@@ -117,7 +120,8 @@ def glue(
         settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
         limit: use only the first examples of each file, for a quick test.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress, by the name of the task.
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while each task is prepared and trained, and when it ends.
         options: the flags of `cloze glue` as keywords: `lr=3e-5`, `epochs=2`.
     """
     if limit is not None:
@@ -130,7 +134,7 @@ def glue(
     assert isinstance(made, FinetuneRecipe)
     plan = _Plan(model=model, recipe=made, limit=limit, force=force)
     rows: list[GlueRow] = []
-    with ExitStack() as stack:
+    with open_callbacks(progress, callbacks) as opened, ExitStack() as stack:
         folder = Path(out or stack.enter_context(TemporaryDirectory(prefix="cloze-glue-")))
         for files in found:
             name = files.task.name
@@ -138,8 +142,7 @@ def glue(
                 missing = "training" if files.train is None else "dev"
                 rows.append(GlueRow(task=name, metrics={}, score=None, note=f"no {missing} data"))
                 continue
-            task_callbacks = callbacks(name) if callbacks else Callbacks()
-            row = _train_task(plan, files, folder / name, task_callbacks)
+            row = _train_task(plan, files, folder / name, opened)
             if isinstance(row, str):
                 return GlueTable(rows=tuple(rows), stopped=row)
             rows.append(row)
@@ -200,7 +203,9 @@ def _score_model(files: GlueFiles, models: Mapping[str, Path], limit: int | None
     )
 
 
-def _train_task(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callbacks) -> GlueRow | str:
+def _train_task(
+    plan: _Plan, files: GlueFiles, folder: Path, callbacks: CallbackList
+) -> GlueRow | str:
     """Train a task and return its row, or the signal that ended the run.
 
     A task whose folder contains its row is not trained again. A run that was stopped is resumed if
@@ -211,7 +216,7 @@ def _train_task(plan: _Plan, files: GlueFiles, folder: Path, callbacks: Callback
     is_started, row = (False, None) if plan.force else _read_row(folder, settings)
     if row is not None:
         return replace(row, note="; ".join(filter(None, ["trained before", row.note])))
-    callbacks.log(f"{task.name}:")
+    callbacks.on_log(f"{task.name}:")
     write_json(folder / FILE, {"settings": settings, "row": None})
     can_resume = plan.limit is None and not isinstance(plan.model, Model)
     if is_started and can_resume and (folder / RECIPE).is_file():

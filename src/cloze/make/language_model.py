@@ -45,7 +45,8 @@ from cloze.objectives.language_model import (
 )
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList
+from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, VOCABULARY
 
 _BATCH = 1000  # lines tokenized at once
@@ -57,7 +58,7 @@ def pretrain_language(
     recipe: LanguageModelRecipe,
     *,
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train an NNLM or an LSTM on running text, one sentence per line.
 
@@ -71,7 +72,7 @@ def pretrain_language(
         out: the run's and the model's folder.
         recipe: a complete recipe.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        callbacks: what is called while the run is prepared and trained.
     """
     check_extras(recipe.run)
     texts = resolve_sources(sources, recipe.data.sources)
@@ -80,7 +81,7 @@ def pretrain_language(
     with start_sequence_model(out, named, force=force) as (folder, made, base):
         lines = read_lines(texts, made.data)
         prepare_folder(folder, made.to_file())
-        return _train(lines, folder, made, base, callbacks or Callbacks())
+        return _train(lines, folder, made, base, callbacks or CallbackList())
 
 
 def resume_language(
@@ -88,7 +89,7 @@ def resume_language(
     recipe: LanguageModelRecipe,
     *,
     sources: Source | list[Source] = (),
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Continue the run in a folder with its recipe.
 
@@ -100,7 +101,7 @@ def resume_language(
     base = open_base(recipe)
     with lock_folder(Path(out)):
         lines = read_lines(texts, recipe.data)
-        return _train(lines, Path(out), recipe, base, callbacks or Callbacks())
+        return _train(lines, Path(out), recipe, base, callbacks or CallbackList())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +176,7 @@ def _train(
     out: Path,
     recipe: LanguageModelRecipe,
     base: Model | None,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
         out / VOCABULARY, base, lambda: _train_tokenizer(lines.train, recipe, callbacks)
@@ -184,7 +185,7 @@ def _train(
     model = base or _build_model(recipe, tokenizer, text)
     model.module.to(resolve_device(recipe.run.device))
     batches = _batches(text, recipe, model)
-    callbacks.log(
+    callbacks.on_log(
         f"{len(text.ids):,} training tokens, {model.config.vocab_size:,} words, "
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
@@ -207,6 +208,7 @@ def _train(
         callbacks=callbacks,
     )
     _write_outputs(out, text, lines)
+    callbacks.on_train_end(result)
     return result
 
 
@@ -227,7 +229,7 @@ class _Evaluation:
 
 
 def _train_tokenizer(
-    lines: Sequence[str], recipe: LanguageModelRecipe, callbacks: Callbacks
+    lines: Sequence[str], recipe: LanguageModelRecipe, callbacks: CallbackList
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
@@ -238,7 +240,7 @@ def _train_tokenizer(
         size=table.size,
         min_count=table.min_count,
         lowercase=table.lowercase,
-        progress=callbacks.progress,
+        progress=callbacks.on_progress,
     )
 
 

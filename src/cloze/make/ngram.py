@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
-from cloze.config import in_range, one_of
+from cloze.config import in_range, one_of, to_mapping
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import check_output_path
 from cloze.make.recipe.language_models import NGramRecipe
@@ -21,8 +21,9 @@ from cloze.models.language import Vocabulary
 from cloze.progress import ProgressCallback
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList, TrainingRun
 from cloze.train.ngram import estimate_ngram
+from cloze.train.result import RunResult
 
 VOCABULARY_KINDS = ("word", "spaced", "wordpiece", "bpe", "char")
 _BATCH = 1000  # rows tokenized at once
@@ -35,11 +36,13 @@ def pretrain_ngram(
     recipe: NGramRecipe,
     *,
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train an n-gram model as a recipe says; the scores are the numbers of n-grams."""
+    callbacks = callbacks or CallbackList()
     started, vocabulary = time.monotonic(), recipe.vocabulary
     texts = resolve_sources(sources, recipe.data.sources)
+    callbacks.on_train_begin(TrainingRun(Path(out), to_mapping(recipe)))
     model = train_ngram(
         texts,
         out,
@@ -52,7 +55,7 @@ def pretrain_ngram(
         memory=recipe.run.memory_mib,
         column=recipe.data.text_column,
         force=force,
-        progress=(callbacks or Callbacks()).progress,
+        progress=callbacks.on_progress,
     )
     data = replace(recipe.data, sources=name_sources(texts))
     write_recipe(Path(out), replace(recipe, data=data))
@@ -60,7 +63,10 @@ def pretrain_ngram(
         f"{order}-grams": float(len(level.keys))
         for order, level in enumerate(model.module.levels, 1)
     }
-    return RunResult(folder=Path(out), scores=counts, seconds=time.monotonic() - started)
+    callbacks.on_save(Path(out))
+    result = RunResult(folder=Path(out), scores=counts, seconds=time.monotonic() - started)
+    callbacks.on_train_end(result)
+    return result
 
 
 def train_ngram(
@@ -100,7 +106,7 @@ def train_ngram(
     one_of("kind of vocabulary", kind, VOCABULARY_KINDS)
     target = check_output_path(out, force)
 
-    def texts() -> Iterator[str]:
+    def texts(progress: ProgressCallback | None = None) -> Iterator[str]:
         rows = read_rows(sources, column=column)
         return (text for text in iter_texts(rows, progress) if text.strip())
 
@@ -110,14 +116,19 @@ def train_ngram(
                 sources, fix="give files or a list, or a tokenizer whose vocabulary is to be used"
             )
             tokenizer = train_lm_tokenizer(
-                texts(), kind=kind, size=size, min_count=min_count, lowercase=lowercase
+                texts(),
+                kind=kind,
+                size=size,
+                min_count=min_count,
+                lowercase=lowercase,
+                progress=progress,
             )
         elif not isinstance(tokenizer, Tokenizer):
             tokenizer = Tokenizer.load(tokenizer)
         vocabulary = Vocabulary(tokenizer)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
             module = estimate_ngram(
-                _sentences(texts(), vocabulary),
+                _sentences(texts(progress), vocabulary),
                 vocab_size=len(vocabulary.tokens),
                 order=order,
                 folder=Path(temporary),

@@ -1,5 +1,6 @@
 """`resume`: continue a run of any kind, with the recipe in its folder."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from cloze.config import Settings
@@ -12,7 +13,9 @@ from cloze.make.recipe.language_models import LanguageModelRecipe, TranslationRe
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.run_folder import find_run_recipe
 from cloze.models.registry import resolve
-from cloze.train.fit import Callbacks, RunResult
+from cloze.report.display import open_callbacks
+from cloze.train.callbacks import Callback
+from cloze.train.result import RunResult
 
 # The function of each recipe class, as "module:attribute": only that of the run is imported.
 ON_RAW_TEXT: dict[type[Any], str] = {
@@ -31,7 +34,8 @@ def resume(
     *,
     sources: Source | list[Source] = (),
     settings: Settings = (),
-    callbacks: Callbacks | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
 ) -> RunResult:
     """Continue the run of `pretrain`, `finetune` or `distill` in a folder.
 
@@ -43,7 +47,8 @@ def resume(
         sources: the text of `pretrain` and `distill` again, where it must be read again and has
             moved, or the recipe could not name it; it must be the same.
         settings: may change where it runs and what it logs, not what it computes.
-        callbacks: for logging and progress.
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while the run is prepared and trained, and when it ends.
     """
     completed = recipe(find_run_recipe(out), settings=settings)
     reread: dict[str, Any] = {}
@@ -62,5 +67,6 @@ def resume(
         )
     else:
         name = ON_EXAMPLES[type(completed)]
-    result: RunResult = resolve(name)(out, completed, callbacks=callbacks, **reread)
+    with open_callbacks(progress, callbacks) as opened:
+        result: RunResult = resolve(name)(out, completed, callbacks=opened, **reread)
     return result

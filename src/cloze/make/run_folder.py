@@ -16,8 +16,8 @@ from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
 from cloze.errors import FolderError, InputError
 from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text
-from cloze.train.consumers import require_tensorboard
-from cloze.train.fit import TENSORBOARD, RunOptions
+from cloze.train.fit import RunOptions
+from cloze.train.loggers import TENSORBOARD, require_tensorboard
 from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,

@@ -42,8 +42,9 @@ from cloze.report.page import write_report
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList
 from cloze.train.loop import evaluate_objective
+from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, SAMPLES, VOCABULARY
 from cloze.train.state import TrainState
 
@@ -59,7 +60,7 @@ def train_translator(
     *,
     dev: tuple[Side, Side] | None = None,
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train a translator on aligned lines; `cloze.finetune("translate", …)` calls it.
 
@@ -77,7 +78,7 @@ def train_translator(
             which keeps its vocabulary and its configuration.
         dev: source and target to evaluate on.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        callbacks: what is called while the run is prepared and trained.
     """
     check_extras(recipe.run)
     data = replace(recipe.data, train=name_sources((source, target)), dev=name_sources(dev or ()))
@@ -88,11 +89,11 @@ def train_translator(
         train = load_parallel_text(source, target)
         dev_pairs = load_parallel_text(*dev) if dev else None
         prepare_folder(folder, made.to_file())
-        return _train(train, dev_pairs, folder, made, base, callbacks or Callbacks())
+        return _train(train, dev_pairs, folder, made, base, callbacks or CallbackList())
 
 
 def resume_translator(
-    out: PathLike, recipe: TranslationRecipe, *, callbacks: Callbacks | None = None
+    out: PathLike, recipe: TranslationRecipe, *, callbacks: CallbackList | None = None
 ) -> RunResult:
     """Continue the run in a folder with its recipe."""
     check_extras(recipe.run)
@@ -106,7 +107,7 @@ def resume_translator(
     dev = load_parallel_text(*data.dev) if data.dev else None
     train, base = load_parallel_text(*data.train), open_base(recipe)
     with lock_folder(Path(out)):
-        return _train(train, dev, Path(out), recipe, base, callbacks or Callbacks())
+        return _train(train, dev, Path(out), recipe, base, callbacks or CallbackList())
 
 
 def _train(
@@ -115,7 +116,7 @@ def _train(
     out: Path,
     recipe: TranslationRecipe,
     base: Model | None,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
 ) -> RunResult:
     tokenizer = load_or_train_tokenizer(
         out / VOCABULARY, base, lambda: _train_tokenizer(data, recipe, callbacks)
@@ -153,7 +154,9 @@ def _train(
     )
     left_out = data.num_blank + len(data) - fitting.kept
     _write_outputs(out, data, dev, left_out)
-    return replace(result, task="translate", metric="bleu", left_out=left_out)
+    result = replace(result, task="translate", metric="bleu", left_out=left_out)
+    callbacks.on_train_end(result)
+    return result
 
 
 class TranslationEvaluation:
@@ -243,18 +246,18 @@ def _load_vocabulary(folder: str) -> Tokenizer:
 
 
 def _train_tokenizer(
-    data: ParallelText, recipe: TranslationRecipe, callbacks: Callbacks
+    data: ParallelText, recipe: TranslationRecipe, callbacks: CallbackList
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
         return _load_vocabulary(table.folder)
-    callbacks.log(f"training a tokenizer with {table.size:,} tokens on both sides")
+    callbacks.on_log(f"training a tokenizer with {table.size:,} tokens on both sides")
     return train_joint_bpe(
         [*data.source, *data.target],
         table.size,
         lowercase=table.lowercase,
         min_count=table.min_count,
-        progress=callbacks.progress,
+        progress=callbacks.on_progress,
     )
 
 
@@ -273,7 +276,7 @@ def _pairs(
     tokenizer: Tokenizer,
     recipe: TranslationRecipe,
     config: Any,  # noqa: ANN401 (of either family)
-    callbacks: Callbacks,
+    callbacks: CallbackList,
 ) -> tuple[TranslationBatches, _Fitting]:
     source, target = (encode_sentences(tokenizer, side) for side in (data.source, data.target))
     sizes = [max(map(len, both)) for both in zip(source, target, strict=True)]
@@ -295,7 +298,7 @@ def _pairs(
         if some
     ]
     note = f"; left out: {', '.join(skipped)}" if skipped else ""
-    callbacks.log(f"{len(fits):,} training pairs{note}")
+    callbacks.on_log(f"{len(fits):,} training pairs{note}")
     pairs = TranslationBatches(
         [source[n] for n in fits],
         [target[n] for n in fits],

@@ -1,16 +1,16 @@
 """`vocabulary`: text to a tokenizer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from cloze.data.sources import Source, read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.data import TokenizerOptions
-from cloze.make.sources import iter_texts
-from cloze.progress import ProgressCallback
+from cloze.report.display import open_callbacks
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
+from cloze.train.callbacks import Callback
 
 
 def vocabulary(
@@ -27,7 +27,8 @@ def vocabulary(
     text_column: str | None = None,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
 ) -> Tokenizer:
     """Train a tokenizer on files, folders, globs or datasets, and save it in a folder.
 
@@ -45,7 +46,8 @@ def vocabulary(
         on_error: what to do with a row that cannot be read: raise an error, or call this function
             with the error and skip the row.
         force: overwrite what is in `out`.
-        progress: called with (stage, done, total).
+        progress: show progress bars on a terminal or in a notebook.
+        callbacks: called with log lines and progress.
     """
     options = TokenizerOptions(
         kind=kind,  # type: ignore[arg-type]  # checked there
@@ -57,17 +59,19 @@ def vocabulary(
         min_count=min_count,
     )
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
-    tokenizer = train_tokenizer(
-        iter_texts(read_rows(sources, column=text_column, on_error=on_error), progress),
-        kind=options.kind,
-        vocab_size=options.size,
-        lowercase=options.lowercase,
-        strip_accents=options.strip_accents,
-        chinese=options.chinese,
-        byte_fallback=options.byte_fallback,
-        min_count=options.min_count,
-        progress=progress,
-    )
+    with open_callbacks(progress, callbacks) as opened:
+        rows = read_rows(sources, column=text_column, on_error=on_error)
+        tokenizer = train_tokenizer(
+            (row.text for row in rows),
+            kind=options.kind,
+            vocab_size=options.size,
+            lowercase=options.lowercase,
+            strip_accents=options.strip_accents,
+            chinese=options.chinese,
+            byte_fallback=options.byte_fallback,
+            min_count=options.min_count,
+            progress=opened.on_progress,
+        )
     if folder is not None:
         tokenizer.save(folder)
     return tokenizer

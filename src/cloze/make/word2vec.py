@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.word2vec import make_vector_model
+from cloze.config import to_mapping
 from cloze.data.sources import Source, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.language_models import Word2VecRecipe
@@ -17,8 +18,9 @@ from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
+from cloze.train.callbacks import CallbackList, TrainingRun
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.result import RunResult
 from cloze.train.word2vec.corpus import encode_corpus
 from cloze.train.word2vec.trainer import require_numba, train_vectors
 
@@ -29,11 +31,13 @@ def pretrain_word2vec(
     recipe: Word2VecRecipe,
     *,
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train word vectors as a recipe says; the only score is the number of words."""
+    callbacks = callbacks or CallbackList()
     started = time.monotonic()
     texts = resolve_sources(sources, recipe.data.sources)
+    callbacks.on_train_begin(TrainingRun(Path(out), to_mapping(recipe)))
     model = train_word2vec(
         texts,
         out,
@@ -42,12 +46,15 @@ def pretrain_word2vec(
         config=recipe.model.new_config,
         column=recipe.data.text_column,
         force=force,
-        progress=(callbacks or Callbacks()).progress,
+        progress=callbacks.on_progress,
     )
     data = replace(recipe.data, sources=name_sources(texts))
     write_recipe(Path(out), replace(recipe, data=data))
     words = {"words": float(model.config.vocab_size)}
-    return RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
+    callbacks.on_save(Path(out))
+    result = RunResult(folder=Path(out), scores=words, seconds=time.monotonic() - started)
+    callbacks.on_train_end(result)
+    return result
 
 
 def train_word2vec(

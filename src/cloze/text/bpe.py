@@ -72,7 +72,7 @@ def learn_merges(
             if table.counts[increased] >= min_count:
                 heappush(heap, (-table.counts[increased], increased))
         if progress and len(merges) % _REPORT_EVERY == 0:
-            progress("merging", len(tokens), vocab_size)
+            progress("tokens learned", len(tokens), vocab_size)
     return Subwords(tokens=tokens, merges=merges)
 
 

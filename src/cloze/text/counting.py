@@ -69,7 +69,7 @@ def count_chunks(
                     {chunk: count for chunk, count in counts.items() if count > threshold}
                 )
         if progress and number % _REPORT_EVERY == 0:
-            progress("counting", number, None)
+            progress("texts counted", number, None)
     return counts
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cloze.config import one_of, suggest
-from cloze.errors import ConfigError, MissingExtraError
+from cloze.errors import ConfigError
 from cloze.train.guard import BadStepError
 from cloze.train.run_files import metrics_line, truncate_metrics
 from cloze.train.step import Step
@@ -153,26 +153,3 @@ def write_metrics(
         yield from emit_rows(
             steps, lambda row: file.write(metrics_line(row)), rows=rows, every=every
         )
-
-
-def write_tensorboard(
-    steps: Iterable[Step], folder: Path, *, rows: Rows, every: int = 1, after: int = 0
-) -> Iterator[Step]:
-    """Write the metrics as TensorBoard scalars, such as train/lr and eval/mlm_loss."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    def add_scalars(row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            if name != "step" and isinstance(value, int | float):
-                writer.add_scalar(f"{row['kind']}/{name}", value, row["step"])
-
-    with SummaryWriter(str(folder), purge_step=after + 1) as writer:
-        yield from emit_rows(steps, add_scalars, rows=rows, every=every)
-
-
-def require_tensorboard() -> None:
-    """Raise early if TensorBoard is not installed."""
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("writing TensorBoard logs", extra="tensorboard") from None

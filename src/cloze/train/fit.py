@@ -12,24 +12,20 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from math import isinf, isnan, nan
 from pathlib import Path
-from statistics import fmean, stdev
 from types import FrameType
 from typing import Any, Protocol
 
 from cloze.objectives.core import Batch
-from cloze.train.consumers import (
-    evaluate_steps,
-    save_steps,
-    stop_early,
-    write_metrics,
-    write_tensorboard,
-)
+from cloze.train.callbacks import STOPPED, CallbackList, TrainingRun
+from cloze.train.consumers import emit_rows, evaluate_steps, save_steps, stop_early, write_metrics
+from cloze.train.loggers import TensorBoard
 from cloze.train.loop import BatchSource, training_steps
+from cloze.train.result import RunResult
 from cloze.train.run_files import METRICS_FILE, STATE, FolderWatch, append_metrics
 from cloze.train.schedule import Budget, Progress, Schedule
 from cloze.train.state import TrainState, resume_training_state, save_training_state
@@ -38,20 +34,8 @@ from cloze.train.step_metrics import StepMetrics, make_eval_row
 
 Steps = Iterator[Step]
 Evaluate = Callable[[], Mapping[str, float]]
-TENSORBOARD = "tensorboard"  # folder inside the run's folder
 SCORE = "score"  # the key of the selection score in what `evaluate` returns; higher is better
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # they request a stop between two steps
-
-
-@dataclass(frozen=True, kw_only=True)
-class Callbacks:
-    """How a run reports what it does; every callback may be left out."""
-
-    log: Callable[[str], None] = lambda _: None
-    progress: Callable[[str, int, int | None], None] | None = None  # stage, done, total
-    steps: Callable[[Steps, StepMetrics], Steps] = lambda steps, _: (
-        steps
-    )  # wraps the training steps
 
 
 class RunOptions(Protocol):
@@ -86,7 +70,8 @@ class TrainingJob:
     budget: Budget
     schedule: Schedule
     options: RunOptions
-    callbacks: Callbacks
+    callbacks: CallbackList
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the recipe, for the callbacks
     evaluate: Evaluate | None = None
     eval_every: int = 1  # steps
     save_model: Callable[[], object] | None = None
@@ -100,55 +85,6 @@ class TrainingJob:
     metric_names: Mapping[str, str] = field(default_factory=dict)  # objective term -> other term
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a training run ended. A field that is None does not apply to this kind of run."""
-
-    folder: Path
-    score: float | None = None  # the best selection score
-    scores: Mapping[str, float] = field(default_factory=dict)  # all scores of the kept model
-    best_step: int = 0  # the step of the kept model
-    steps: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    stopped: str | None = None  # the signal that ended the run early
-    task: str | None = None
-    metric: str | None = None  # the name of the selection score
-    labels: tuple[str, ...] | None = None
-    truncated: int | None = None  # training sequences that were too long
-    left_out: int | None = None  # training pairs that were too long or empty on one side
-    name: str | None = None  # of a trial
-    settings: Mapping[str, float | None] = field(default_factory=dict)  # of a trial
-    trials: tuple["RunResult", ...] | None = None  # the finished ones of several runs
-    num_trials: int | None = None  # how many were planned
-    seed_scores: tuple[float, ...] = ()  # of the trials that differ by their seed alone
-
-    @property
-    def mean_score(self) -> float | None:
-        """The mean over the seeds; with a single run its score."""
-        if self.seed_scores:
-            return fmean(self.seed_scores)
-        return None if self.stopped else self.score
-
-    @property
-    def score_std(self) -> float | None:
-        """The sample standard deviation over the seeds."""
-        return stdev(self.seed_scores) if len(self.seed_scores) > 1 else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON: without the fields that do not apply."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        found = {k: v for k, v in values.items() if v is not None or k in ("score", "stopped")}
-        found["folder"] = str(self.folder)
-        del found["seed_scores"]
-        if not self.settings:
-            del found["settings"]
-        if self.trials is not None:
-            found["trials"] = [trial.to_dict() for trial in self.trials]
-            found |= {"mean_score": self.mean_score, "score_std": self.score_std}
-        return found
-
-
 def fit(job: TrainingJob) -> RunResult:
     """Run a job from the newest state in its folder, or from the beginning, until it ends."""
     state = job.state
@@ -157,7 +93,8 @@ def fit(job: TrainingJob) -> RunResult:
     best, evaluated = _notes(state)
     job.out.mkdir(parents=True, exist_ok=True)
     watch = FolderWatch(job.out)
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, _open_callbacks(job, stop) as callbacks:
+        job = replace(job, callbacks=callbacks)
         steps = training_steps(
             state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop
         )
@@ -167,10 +104,10 @@ def fit(job: TrainingJob) -> RunResult:
         stopped = _stop_reason(state, stop)
         if stopped is None and _is_final_due(job, evaluated):
             _evaluate_last(job, best, evaluated)
-    watch.check()
+        watch.check()
+        if job.save_model is not None and not best["step"]:  # nothing to choose by: the last model
+            _save_model(job)
     is_chosen = bool(best["step"])
-    if job.save_model is not None and not is_chosen:  # nothing to choose by: the last model
-        job.save_model()
     last_step = state.progress.step
     last_scores = evaluated["scores"] if evaluated["step"] == last_step else {}
     _warn_if_diverged(best["scores"] if is_chosen else last_scores)
@@ -184,6 +121,24 @@ def fit(job: TrainingJob) -> RunResult:
         seconds=state.progress.seconds,
         stopped=stopped or stop.reason,
     )
+
+
+@contextmanager
+def _open_callbacks(job: TrainingJob, stop: "StopRequest") -> Iterator[CallbackList]:
+    """The callbacks of the first process, and TensorBoard if it is set."""
+    if not job.state.distributed.is_first:
+        yield CallbackList()
+        return
+    run = TrainingRun(
+        job.out,
+        job.settings,
+        step=job.state.progress.step,
+        log_every=job.options.log_every,
+        stop=partial(stop.request, STOPPED),
+    )
+    boards = [TensorBoard()] if job.options.tensorboard else []
+    with job.callbacks.training(run, *boards):
+        yield job.callbacks
 
 
 def one_batch_each(batch_of: Callable[[int], Batch]) -> BatchSource[Any]:
@@ -240,7 +195,7 @@ def _consume(
         steps = evaluate_steps(steps, job.evaluate, every=job.eval_every)
         steps = _remember_scores(steps, evaluated)
         if job.save_model is not None:
-            steps = _save_best(steps, best, job.save_model)
+            steps = _save_best(steps, best, partial(_save_model, job))
         if job.patience:
             steps = stop_early(
                 steps, job.state.notes, score=SCORE, patience=job.patience, better="higher"
@@ -251,8 +206,16 @@ def _consume(
     return _report_steps(steps, job, start) if job.state.distributed.is_first else steps
 
 
-def _save_state(job: TrainingJob) -> object:
-    return save_training_state(job.state, job.out / STATE, job.fingerprint, keep=job.saved_states)
+def _save_state(job: TrainingJob) -> None:
+    folder = save_training_state(job.state, job.out / STATE, job.fingerprint, keep=job.saved_states)
+    if folder is not None:
+        job.callbacks.on_save(folder)
+
+
+def _save_model(job: TrainingJob) -> None:
+    assert job.save_model is not None
+    job.save_model()
+    job.callbacks.on_save(job.out)
 
 
 def _remember_scores(steps: Steps, evaluated: dict[str, Any]) -> Steps:
@@ -296,13 +259,14 @@ def _evaluate_last(job: TrainingJob, best: dict[str, Any], evaluated: dict[str, 
     evaluated.update(step=step, scores=dict(scores))
     if job.state.distributed.is_first:
         append_metrics(job.out / METRICS_FILE, make_eval_row(step, scores))
+        job.callbacks.on_evaluate(step, scores)
     if job.save_model is not None:
-        _keep_if_best(step, scores, best, job.save_model)
+        _keep_if_best(step, scores, best, partial(_save_model, job))
         _save_state(job)
 
 
 def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
-    """Write the steps to metrics.jsonl and TensorBoard, and hand them to the callback."""
+    """Write the steps to metrics.jsonl, and pass them to the callbacks."""
     evaluated = job.state.notes["evaluated"]
     if start.step and evaluated["step"] == start.step:  # it may have been killed before writing it
         append_metrics(job.out / METRICS_FILE, make_eval_row(start.step, evaluated["scores"]))
@@ -310,14 +274,14 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
     meter = partial(
         StepMetrics, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
     )
-    every, after = job.options.log_every, start.step
+    log_every, after = job.options.log_every, start.step
     steps = write_metrics(
-        steps, job.out / METRICS_FILE, rows=meter().rows, every=every, after=after
+        steps, job.out / METRICS_FILE, rows=meter().rows, every=log_every, after=after
     )
-    if job.options.tensorboard:
-        board = job.out / TENSORBOARD
-        steps = write_tensorboard(steps, board, rows=meter().rows, every=every, after=after)
-    return job.callbacks.steps(steps, meter())
+    for callback in job.callbacks:
+        emit = partial(job.callbacks.on_row, callback)
+        steps = emit_rows(steps, emit, rows=meter().rows, every=callback.every or log_every)
+    return steps
 
 
 def exit_status(reason: str) -> int:

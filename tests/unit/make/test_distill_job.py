@@ -23,8 +23,7 @@ from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.distillation import Distillation
 from cloze.report.panel import RunSummary, format_evaluation, render_panel
-from cloze.train.fit import Callbacks
-from helpers import raises, scramble
+from helpers import Watch, raises, scramble
 
 QUICK = ["data.hold_out=0.2", "data.workers=1", "run.device=cpu", "run.log_every=1"]
 SMALL = [*QUICK, "sampling.max_length=32", "run.batch_tokens=256", "run.eval_every=4"]
@@ -231,17 +230,15 @@ def test_losses_fall(teacher, text, tmp_path):
 
 
 def killed_run(teacher, text, out):
-    class Killed(Exception):
+    class Killed(BaseException):
         pass
 
-    def kill_after_five(steps, _):
-        for step in steps:
-            yield step
-            if step.number == 5:
-                raise Killed
+    def kill_after_five(step):
+        if step == 5:
+            raise Killed
 
     with pytest.raises(Killed):
-        taught(teacher, text, out, "run.save_every=3", callbacks=Callbacks(steps=kill_after_five))
+        taught(teacher, text, out, "run.save_every=3", callbacks=[Watch(step=kill_after_five)])
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, tmp_path):
@@ -274,7 +271,7 @@ def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):
 def test_an_embedder_teaches_its_vectors(family, embedder, text, tmp_path):
     said = []
     settings = ["run.steps=60", "optimizer.lr=3e-3"]
-    watch = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     ended = taught(embedder, text, tmp_path / "m", *settings, family=family, callbacks=watch)
     assert any("no masked-LM head" in line for line in said)
     assert set(ended.scores) == {"cosine_loss"}

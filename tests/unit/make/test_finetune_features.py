@@ -13,8 +13,7 @@ from cloze.errors import ConfigError
 from cloze.make.finetune.features import VectorBatch, make_vector_objective
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.heads import CNNFeatureHead, ScalarMix
-from cloze.train.fit import Callbacks
-from helpers import raises
+from helpers import Watch, raises
 from tunings import body, changed, questions, tagged, texts, tune
 
 
@@ -142,7 +141,7 @@ def test_words_by_features_with_another_loss(base, tmp_path, setting):
 
 def test_features_say_what_was_cut(base, tmp_path):
     said = []
-    watch = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     long = [TextExample(text="b " * 40, label="no"), *texts(20)]
     ended = tune(base, tmp_path / "m", "transfer.kind=features", train=long, callbacks=watch)
     assert ended.truncated == 1

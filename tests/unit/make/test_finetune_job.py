@@ -16,9 +16,8 @@ from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.report.page import build_report
 from cloze.train.config import OptimizerConfig
-from cloze.train.fit import Callbacks
 from cloze.train.optim import build_optimizer
-from helpers import raises
+from helpers import Watch, raises
 from tunings import FAST, body, changed, metrics, picks, questions, tagged, texts, tune, weights
 
 
@@ -72,14 +71,12 @@ def test_the_same_seed_gives_the_same_weights(trained, base, tmp_path):
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    class Killed(Exception):
+    class Killed(BaseException):
         pass
 
-    def kill_after_thirty(steps, _):
-        for step in steps:
-            yield step
-            if step.number == 30:
-                raise Killed
+    def kill_after_thirty(step):
+        if step == 30:
+            raise Killed
 
     folder = tmp_path / "base"
     body(BertConfig).save(folder)
@@ -92,7 +89,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
             **given,
             out=tmp_path / "b",
             settings=[*FAST, "run.save_every=7"],
-            callbacks=Callbacks(steps=kill_after_thirty),
+            callbacks=[Watch(step=kill_after_thirty)],
         )
     resumed = cloze.resume(tmp_path / "b")
     assert (resumed.score, resumed.best_step) == (straight.score, straight.best_step)
@@ -155,11 +152,9 @@ def test_answers_are_learned(base, tmp_path):
 def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
     """It takes the dev data twice: a resumed run does it at its end."""
 
-    def stop(steps, _):
-        for step in steps:
-            if step.number == 30:
-                signal.raise_signal(signal.SIGTERM)
-            yield step
+    def stop(step):
+        if step == 30:
+            signal.raise_signal(signal.SIGTERM)
 
     body(BertConfig).save(tmp_path / "base")
     asked = [
@@ -180,7 +175,7 @@ def test_a_signal_is_not_kept_waiting_for_a_threshold(tmp_path):
     data.write_text(json.dumps({"version": "v2.0", "data": [{"paragraphs": asked}]}))
     given = {"task": "answer", "model": tmp_path / "base", "train": data, "dev": data}
     out = tmp_path / "m"
-    ended = finetune(**given, out=out, settings=FAST, callbacks=Callbacks(steps=stop))
+    ended = finetune(**given, out=out, settings=FAST, callbacks=[Watch(step=stop)])
     assert (ended.stopped, ended.steps) == ("SIGTERM", 30)
     assert cloze.load(out).task.threshold == 0.0
     assert cloze.resume(out).stopped is None
@@ -208,7 +203,7 @@ def test_choices_are_learned(base, tmp_path):
 
 def test_dev_data_are_held_out_when_there_are_none(base, tmp_path):
     said = []
-    watch = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     ended = tune(base, tmp_path / "m", "run.epochs=1.0", dev=[], callbacks=watch)
     assert "held out of the training data" in said[0]
     summary = json.loads((tmp_path / "m" / "data.json").read_text())

@@ -14,8 +14,7 @@ from cloze.make.finetune.dispatch import finetune
 from cloze.make.recipe.complete import complete_finetuning
 from cloze.make.resume import resume
 from cloze.models.configs.bert import BertConfig
-from cloze.train.fit import Callbacks
-from helpers import files_of, raises
+from helpers import Watch, files_of, raises
 from tunings import FAST, body, texts, tune, weights
 
 QUICK = [one for one in FAST if one.startswith(("run.device", "transfer."))]
@@ -121,15 +120,13 @@ def stopping(*at):
     """A signal after so many steps of all runs."""
     taken = 0
 
-    def steps(some, _):
+    def count(_):
         nonlocal taken
-        for step in some:
-            taken += 1
-            if taken in at:
-                signal.raise_signal(signal.SIGTERM)
-            yield step
+        taken += 1
+        if taken in at:
+            signal.raise_signal(signal.SIGTERM)
 
-    return Callbacks(steps=steps)
+    return [Watch(step=count)]
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +172,10 @@ def test_a_signal_ends_all_runs(files, straight, tmp_path, at, finished):
 
 
 def test_a_finished_run_is_not_repeated(files, straight):
-    def no_step(steps, _):
+    def no_step(_):
         pytest.fail("it should not have begun")
-        yield from steps
 
-    again = resume(straight.folder, callbacks=Callbacks(steps=no_step))
+    again = resume(straight.folder, callbacks=[Watch(step=no_step)])
     assert (again.score, again.steps, again.trials) == (
         straight.score,
         straight.steps,

@@ -14,8 +14,7 @@ from cloze.make import glue as room
 from cloze.make.glue import glue
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.evaluate import evaluate
-from cloze.train.fit import Callbacks
-from helpers import raises, tiny_tokenizer
+from helpers import Watch, raises, tiny_tokenizer
 
 FAST = ["run.device=cpu", "run.batch_size=8", "run.epochs=1.0", "optimizer.lr=5e-3"]
 HEADERS = {
@@ -142,14 +141,11 @@ def test_several_runs_go_on_too(base, data, tmp_path, monkeypatch):
     settings = [*FAST, "run.seeds=2"]
     (whole,) = glue(base, data, tmp_path / "whole", tasks=["CoLA"], settings=settings).rows
 
-    def stopping(steps, _):
-        for step in steps:
-            if step.number == 2:
-                signal.raise_signal(signal.SIGTERM)
-            yield step
+    def stopping(step):
+        if step == 2:
+            signal.raise_signal(signal.SIGTERM)
 
-    def watch(_):
-        return Callbacks(steps=stopping)
+    watch = [Watch(step=stopping)]
 
     cut = glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=settings, callbacks=watch)
     assert (cut.rows, cut.stopped) == ((), "SIGTERM")

@@ -1,7 +1,6 @@
 """Learning a neural language model: text to a folder, resumed exactly."""
 
 import json
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,9 +13,8 @@ from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.language_models import LanguageModelRun
 from cloze.make.resume import resume
 from cloze.metrics.perplexity import score_language_model
-from cloze.train.fit import Callbacks
 from grams import TEXT
-from helpers import raises
+from helpers import Watch, raises
 
 TINY = {
     "nnlm": [
@@ -44,7 +42,7 @@ def trained(text, out, kind, *settings, **options):
 @pytest.mark.parametrize("kind", TINY)
 def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     said = []
-    watch = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     ended = trained(
         text,
         tmp_path / "run",
@@ -90,7 +88,7 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
     settings = ("run.steps=9", "run.save_every=1", "model.dropout=0.3", *own)
     straight = trained(text, tmp_path / "straight", kind, *settings)
-    kill = Callbacks(steps=lambda steps, _: islice(steps, 4))
+    kill = [Watch(stop_at=4)]
     trained(text, tmp_path / "cut", kind, *settings, callbacks=kill)
     resumed = resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (9, 9)
@@ -138,7 +136,7 @@ def test_subwords(text, tmp_path):
 
 
 def test_texts_in_python_must_be_given_again(tmp_path):
-    kill = Callbacks(steps=lambda steps, _: islice(steps, 1))
+    kill = [Watch(stop_at=1)]
     settings = ("run.steps=2", "run.save_every=1")
     trained([TEXT], tmp_path / "run", "nnlm", *settings, callbacks=kill)
     with raises(InputError, "pipe", "Python", fix="cloze.resume(out, sources=…)"):

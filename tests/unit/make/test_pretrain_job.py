@@ -18,8 +18,8 @@ from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.make.resume import resume
 from cloze.text.tokenizer_training import extend_tokenizer
-from cloze.train.fit import Callbacks
-from helpers import raises, tiny_tokenizer
+from cloze.train.callbacks import CallbackList
+from helpers import Watch, raises, tiny_tokenizer
 
 SMALL = [
     "model.preset=tiny",
@@ -119,19 +119,15 @@ def assert_same_weights(one, other):
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(trained, text, tmp_path):
-    class Killed(Exception):
+    class Killed(BaseException):
         pass
 
-    def kill_after_five(steps, _):
-        for step in steps:
-            yield step
-            if step.number == 5:
-                raise Killed
+    def kill_after_five(step):
+        if step == 5:
+            raise Killed
 
     with pytest.raises(Killed):
-        train(
-            text, tmp_path / "run", "run.save_every=3", callbacks=Callbacks(steps=kill_after_five)
-        )
+        train(text, tmp_path / "run", "run.save_every=3", callbacks=[Watch(step=kill_after_five)])
     ended = resume(tmp_path / "run", settings=["run.guard=skip", "run.keep_states=1"])
     assert ended.steps == 8
     assert_same_weights(trained[1], tmp_path / "run")
@@ -270,15 +266,15 @@ def test_a_loss_beyond_all_perplexities_ends_no_run(text, tmp_path):
 
 def test_a_run_begins_with_what_its_plan_prepared(text, tmp_path, monkeypatch):
     said = []
-    callbacks = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     out = tmp_path / "m"
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.1)
     plan(text, out, small("vocabulary.size=80"))
-    plan(text, out, small(), callbacks=callbacks)
+    plan(text, out, small(), callbacks=CallbackList(watch))
     assert cloze.Tokenizer.load(out / "tokenizer").vocab_size > 80  # learned again: other settings
     assert any("training a tokenizer" in line for line in said)
     said.clear()
-    assert train(text, out, "run.steps=1", callbacks=callbacks).steps == 1
+    assert train(text, out, "run.steps=1", callbacks=watch).steps == 1
     assert not any("tokenizer" in line for line in said)
 
 

@@ -7,8 +7,7 @@ from cloze.errors import ConfigError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.complete import recipe
 from cloze.make.resume import resume
-from cloze.train.fit import Callbacks
-from helpers import raises
+from helpers import Watch, raises
 from smallruns import SMALL, metrics, stories
 
 PHASES = [
@@ -27,7 +26,7 @@ def straight(request, tmp_path_factory):
     settings = [*PHASES, f"run.fast={request.param}"]
     text, said = stories(folder), []
     made = recipe(settings=settings)
-    pretrain(text, folder / "m", made, callbacks=Callbacks(log=said.append))
+    pretrain(text, folder / "m", made, callbacks=[Watch(log=said.append)])
     return settings, text, folder / "m", said
 
 
@@ -45,15 +44,13 @@ def test_the_length_changes_at_its_fraction_of_the_budget(straight):
 def test_a_run_stopped_before_at_and_after_the_change_goes_on_exactly(straight, stop, tmp_path):
     settings, text, out, _ = straight
 
-    def kill(steps, _):
-        for step in steps:
-            yield step
-            if step.number == stop:
-                raise KeyboardInterrupt
+    def kill(step):
+        if step == stop:
+            raise KeyboardInterrupt
 
     made = recipe(settings=[*settings, "run.save_every=1"])
     with pytest.raises(KeyboardInterrupt):
-        pretrain(text, tmp_path / "m", made, callbacks=Callbacks(steps=kill))
+        pretrain(text, tmp_path / "m", made, callbacks=[Watch(step=kill)])
     assert resume(tmp_path / "m").steps == 10
     same = (tmp_path / "m" / "model.safetensors").read_bytes()
     assert same == (out / "model.safetensors").read_bytes()

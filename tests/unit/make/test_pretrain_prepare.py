@@ -16,8 +16,7 @@ from cloze.make.pretrain.plan import plan
 from cloze.make.recipe.complete import complete_pretraining, recipe
 from cloze.make.recipe.pretrain import check_processes, is_fast
 from cloze.make.resume import resume
-from cloze.train.fit import Callbacks
-from helpers import files_of, raises
+from helpers import Watch, files_of, raises
 from smallruns import SMALL, stories
 
 FEW = [*SMALL, "run.steps=2"]
@@ -262,7 +261,7 @@ def test_a_shared_corpus_is_not_replaced_in_silence(text, tmp_path):
     shared, said = f"data.folder={tmp_path / 'shared'}", []
     for number, source in enumerate((text, text, other)):
         said.append([])
-        watch = Callbacks(log=said[-1].append)
+        watch = [Watch(log=said[-1].append)]
         train(source, tmp_path / str(number), shared, callbacks=watch)
     first, same, new = ("\n".join(lines) for lines in said)
     assert "preparing" in first

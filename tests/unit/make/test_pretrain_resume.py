@@ -16,25 +16,22 @@ from cloze.make.pretrain.setup import describe_corpus
 from cloze.make.recipe.complete import recipe
 from cloze.make.resume import resume
 from cloze.text.tokenizer import Tokenizer
-from cloze.train.fit import Callbacks
 from cloze.train.guard import BadStepError
 from corpora import LINES, small_corpus, write_documents
-from helpers import SPECIAL, raises
+from helpers import SPECIAL, Watch, raises
 from smallruns import SMALL, metrics, stories
 
 
 def half(text, out, *settings):
     """A run that was stopped after its third step."""
 
-    def kill(steps, _):
-        for step in steps:
-            yield step
-            if step.number == 3:
-                raise KeyboardInterrupt
+    def kill(step):
+        if step == 3:
+            raise KeyboardInterrupt
 
     made = recipe(settings=[*SMALL, "run.save_every=2", *settings])
     with pytest.raises(KeyboardInterrupt):
-        pretrain(text, out, made, callbacks=Callbacks(steps=kill))
+        pretrain(text, out, made, callbacks=[Watch(step=kill)])
     return out
 
 
@@ -65,7 +62,7 @@ def test_a_run_goes_on_from_its_corpus_and_reads_no_text(shared, straight, tmp_p
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     said = []
-    check(tmp_path / "m", straight, callbacks=Callbacks(log=said.append))
+    check(tmp_path / "m", straight, callbacks=[Watch(log=said.append)])
     assert any("no text is read" in line for line in said)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

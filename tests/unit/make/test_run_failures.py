@@ -11,9 +11,9 @@ from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.complete import recipe
 from cloze.make.resume import resume
 from cloze.train import fit as fit_module
-from cloze.train.fit import Callbacks, DivergedWarning
+from cloze.train.fit import DivergedWarning
 from cloze.train.guard import TrainingError
-from helpers import raises
+from helpers import Watch, raises
 from smallruns import SMALL, metrics, stories
 
 
@@ -70,17 +70,15 @@ def test_an_evaluation_is_in_the_metrics_once(text, tmp_path, monkeypatch, when)
 def test_a_folder_that_disappears_stops_the_run(text, tmp_path, how):
     out = tmp_path / "m"
 
-    def remove(steps, _):
-        for step in steps:
-            if step.number == 2:
-                out.rename(tmp_path / "gone")
-                if how == "replaced":
-                    out.mkdir()
-            yield step
+    def remove(step):
+        if step == 2:
+            out.rename(tmp_path / "gone")
+            if how == "replaced":
+                out.mkdir()
 
     settings = [*SMALL, "run.save_every=3"]
     with raises(FolderError, str(out), fix="--out"):
-        pretrain(text, out, recipe(settings=settings), callbacks=Callbacks(steps=remove))
+        pretrain(text, out, recipe(settings=settings), callbacks=[Watch(step=remove)])
     assert not out.exists() or not list(out.iterdir())
 
 

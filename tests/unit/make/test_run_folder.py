@@ -23,9 +23,8 @@ from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.train.config import Word2VecRun, Word2VecVocabulary
-from cloze.train.fit import Callbacks
 from grams import TEXT, text_model
-from helpers import files_of, raises, tiny_model, word_model
+from helpers import Watch, files_of, raises, tiny_model, word_model
 from languages import neural_model
 from smallruns import SMALL, stories
 from translators import TEXTS, train_translator, translator
@@ -101,14 +100,12 @@ AGAIN = {
 }
 
 
-class Killed(Exception):
+class Killed(BaseException):
     pass
 
 
-def kill(steps, _):
-    for _step in steps:
-        raise Killed
-    yield
+def kill(_):
+    raise Killed
 
 
 def embedder(folder):
@@ -221,7 +218,7 @@ def test_a_forced_run_that_is_killed_shows_no_older_model(kind, files, tmp_path)
     out = tmp_path / "m"
     tiny_model("sequence").save(out)
     with pytest.raises(Killed):
-        MAKERS[kind](files, out, force=True, callbacks=Callbacks(steps=kill))
+        MAKERS[kind](files, out, force=True, callbacks=[Watch(step=kill)])
     assert not {"config.json", "model.safetensors", "tokenizer.json"} & files_of(out)
 
 
@@ -237,7 +234,7 @@ def test_fewer_seeds_leave_no_older_ones(files, tmp_path):
 def test_seeds_that_were_killed_in_the_first_leave_none_either(files, tmp_path):
     out = tmp_path / "m"
     with pytest.raises(Killed):
-        several(files, out, 2, callbacks=Callbacks(steps=kill))
+        several(files, out, 2, callbacks=[Watch(step=kill)])
     assert (out / "seed-0").is_dir()
     MAKERS["classify"](files, out, force=True)
     assert not (out / "seed-0").exists()
@@ -300,16 +297,14 @@ def test_a_plan_waits_its_turn(files, tmp_path):
 def test_one_of_several_runs_is_held_too(files, tmp_path):
     out, seen = tmp_path / "m", []
 
-    def look(steps, _):
-        for step in steps:
-            if not seen:
-                for place in (out, out / "seed-0"):
-                    with raises(FolderError, "process") as error:
-                        resume(place)
-                    seen.append(error)
-            yield step
+    def look(_):
+        if not seen:
+            for place in (out, out / "seed-0"):
+                with raises(FolderError, "process") as error:
+                    resume(place)
+                seen.append(error)
 
-    several(files, out, 2, callbacks=Callbacks(steps=look))
+    several(files, out, 2, callbacks=[Watch(step=look)])
     assert len(seen) == 2
     assert not list(out.rglob(LOCK_FILE))
 

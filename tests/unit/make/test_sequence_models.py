@@ -1,16 +1,14 @@
 """Going on from a language model or a translator: its weights, its words and its shape."""
 
 from dataclasses import replace
-from itertools import islice
 
 import pytest
 import torch
 
 import cloze
 from cloze.errors import ConfigError, InputError
-from cloze.train.fit import Callbacks
 from grams import TEXT, text_model
-from helpers import raises, tiny_model
+from helpers import Watch, raises, tiny_model
 from languages import neural_model
 from translators import TEXTS, translator
 
@@ -74,7 +72,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
         return cloze.finetune("translate", base, files, out, settings=settings, **options)
 
     straight = trained(tmp_path / "straight")
-    trained(tmp_path / "cut", callbacks=Callbacks(steps=lambda steps, _: islice(steps, 2)))
+    trained(tmp_path / "cut", callbacks=[Watch(stop_at=2)])
     resumed = cloze.resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (5, 5)
     one, other = weights(tmp_path / "straight"), weights(tmp_path / "cut")

@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from itertools import islice
 
 import pytest
 import torch
@@ -14,8 +13,7 @@ from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.language_models import BLEU_TOKENIZERS, TranslationRun
 from cloze.metrics.bleu import TOKENIZERS
 from cloze.models.transformer import Transformer
-from cloze.train.fit import Callbacks
-from helpers import raises
+from helpers import Watch, raises
 from translators import TEXTS, train_translator
 
 TINY = {
@@ -65,7 +63,7 @@ def trained(files, out, recipe="transformer", *settings, dev=True, **options):
 @pytest.mark.parametrize("recipe", TINY)
 def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
     said = []
-    watch = Callbacks(log=said.append)
+    watch = [Watch(log=said.append)]
     ended = trained(files, tmp_path / "run", recipe, "run.epochs=2", callbacks=watch)
     assert ended.left_out == 1
     assert "60 training pairs; left out: 1 empty on one side" in said
@@ -90,7 +88,7 @@ def test_files_become_a_folder_that_translates(recipe, files, tmp_path):
 @pytest.mark.parametrize("recipe", TINY)
 def test_a_run_that_stopped_goes_on_exactly(recipe, files, tmp_path):
     straight = trained(files, tmp_path / "straight", recipe, "run.steps=8")
-    kill = Callbacks(steps=lambda steps, _: islice(steps, 3))
+    kill = [Watch(stop_at=3)]
     trained(files, tmp_path / "cut", recipe, "run.steps=8", "run.save_every=1", callbacks=kill)
     resumed = cloze.resume(tmp_path / "cut")
     assert (straight.steps, resumed.steps) == (8, 8)

@@ -5,6 +5,7 @@ import pytest
 from cloze.errors import InputError
 from cloze.make.vocabulary import vocabulary
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.callbacks import Callback
 from helpers import Mentions, raises
 
 ROWS = [{"id": 1, "text": "the cat sat on the mat"}, {"id": 2, "text": "größe 北京"}] * 20
@@ -36,8 +37,13 @@ def test_a_taken_place_is_refused_before_anything_is_read(tmp_path: Path) -> Non
 def test_progress_tells_how_much_was_read() -> None:
     seen: list[tuple[str, int, int | None]] = []
     many = ("ä" * 100 for _ in range(10_000))
-    vocabulary(many, kind="char", size=100, progress=lambda *report: seen.append(report))
-    assert ("megabytes read", 2, None) in seen
+
+    class Watch(Callback):
+        def on_progress(self, stage: str, done: int, total: int | None) -> None:
+            seen.append((stage, done, total))
+
+    vocabulary(many, kind="char", size=100, progress=False, callbacks=[Watch()])
+    assert seen == [("texts counted", 10_000, None)]
 
 
 def test_rows_that_cannot_be_read_are_handed_over() -> None:

@@ -92,4 +92,4 @@ def test_progress_is_reported():
     learn_merges(
         {word: 2}, list(word), vocab_size=1300, min_count=1, progress=lambda *at: seen.append(at)
     )
-    assert seen == [("merging", 1200, 1300)]
+    assert seen == [("tokens learned", 1200, 1300)]

@@ -55,7 +55,7 @@ def test_a_count_is_too_low_by_at_most_the_thresholds():
 def test_progress_is_reported():
     seen: list[tuple[str, int, int | None]] = []
     count_chunks(["a"] * 20_000, str.split, max_words=9, progress=lambda *at: seen.append(at))
-    assert seen == [("counting", 10_000, None), ("counting", 20_000, None)]
+    assert seen == [("texts counted", 10_000, None), ("texts counted", 20_000, None)]
 
 
 def test_a_single_string_is_rejected():

@@ -166,8 +166,8 @@ def test_progress_is_reported():
         vocab_size=700,
         progress=lambda stage, done, total: stages.append((stage, done, total)),
     )
-    assert ("counting", 20_000, None) in stages
-    assert stages[-1][0] == "merging"
+    assert ("texts counted", 20_000, None) in stages
+    assert stages[-1][0] == "tokens learned"
 
 
 SCRIPT = """

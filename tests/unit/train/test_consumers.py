@@ -3,21 +3,23 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 
 import pytest
 import torch
 
 from cloze.errors import ConfigError, MissingExtraError
+from cloze.train.callbacks import CallbackList, TrainingRun
 from cloze.train.consumers import (
+    emit_rows,
     evaluate_steps,
-    require_tensorboard,
     save_steps,
     stop_early,
     write_metrics,
-    write_tensorboard,
 )
 from cloze.train.fit import stop_on_signals
 from cloze.train.guard import TrainingError
+from cloze.train.loggers import TensorBoard
 from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.run_files import truncate_metrics
 from cloze.train.schedule import Budget, Schedule
@@ -209,17 +211,19 @@ def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch
     row = {"kind": "train", "lr": 0.5, "mlm_loss": 2.0, "tokens_per_second": None}
 
     def sitting(numbers, after=0):
-        writer = write_tensorboard(
+        writer = TensorBoard(tmp_path)
+        writer.on_train_begin(TrainingRun(tmp_path, {}, step=after))
+        taken = emit_rows(
             evaluate_steps(steps(numbers), lambda: {"loss": 1.5}, every=4),
-            tmp_path,
+            partial(CallbackList([writer]).on_row, writer),
             rows=lambda step: [row | {"step": step.number}, *told(step)[1:]],
             every=2,
-            after=after,
         )
         monkeypatch.setattr(AsyncValues, "read", lambda _: pytest.fail("it waited"))
         monkeypatch.setattr(AsyncValues, "is_ready", False)
-        passed = [next(writer).number for _ in numbers]
+        passed = [next(taken).number for _ in numbers]
         monkeypatch.undo()
+        taken.close()
         writer.close()
         return passed
 
@@ -240,7 +244,7 @@ def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch
 def test_tensorboard_that_is_missing_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with raises(MissingExtraError, "TensorBoard", fix="cloze[tensorboard]"):
-        require_tensorboard()
+        TensorBoard()
 
 
 def test_rewinding_leaves_a_sound_file_alone(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cloze.make.recipe.run import SelectingRun
-from cloze.train.fit import Callbacks, DivergedWarning, TrainingJob, fit, one_batch_each
+from cloze.train.callbacks import CallbackList
+from cloze.train.fit import DivergedWarning, TrainingJob, fit, one_batch_each
 from cloze.train.guard import BadStepError
 from cloze.train.schedule import Budget, Schedule
 from helpers import raises
@@ -23,7 +24,7 @@ def go(out, *, evaluate, steps=2):
             budget=Budget(steps=steps),
             schedule=Schedule(),
             options=SelectingRun(steps=steps, save_every=1),
-            callbacks=Callbacks(),
+            callbacks=CallbackList(),
             evaluate=evaluate,
             save_model=lambda: None,
         )

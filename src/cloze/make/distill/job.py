@@ -4,6 +4,7 @@ The student is trained like an encoder in pre-training; its recipe has a table `
 the teacher.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from cloze.checkpoint.contents import read_folder
@@ -13,7 +14,9 @@ from cloze.files import PathLike
 from cloze.make.distill.student import plan_student
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.recipe.complete import Recipe, complete_distillation
-from cloze.train.fit import Callbacks, RunResult
+from cloze.report.display import open_callbacks
+from cloze.train.callbacks import Callback
+from cloze.train.result import RunResult
 
 
 def distill(
@@ -24,7 +27,8 @@ def distill(
     *,
     settings: Settings = (),
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
     **options: Any,  # noqa: ANN401
 ) -> RunResult:
     """Train a student on text to reproduce the predictions and hidden states of its teacher.
@@ -40,7 +44,8 @@ def distill(
         recipe: a recipe with a table `distill`, the name of one, or its file (default: distill).
         settings: such as "run.minutes=30", or {"run.minutes": 30}, on top of the recipe.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while the run is prepared and trained, and when it ends.
         options: the flags of `cloze distill` as keywords: `num_layers=3`, `family="bert"`,
             `temperature=2.0`, `minutes=30`.
     """
@@ -52,4 +57,5 @@ def distill(
         layers=completed.distill.num_layers,
         family=completed.distill.family,
     )
-    return pretrain_encoder(sources, out, completed, force=force, callbacks=callbacks)
+    with open_callbacks(progress, callbacks) as opened:
+        return pretrain_encoder(sources, out, completed, force=force, callbacks=opened)

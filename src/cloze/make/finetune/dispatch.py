@@ -18,7 +18,9 @@ from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.labelled import list_sources
 from cloze.make.recipe.complete import Recipe, complete_finetuning
 from cloze.make.recipe.language_models import TranslationRecipe
-from cloze.train.fit import Callbacks, RunResult
+from cloze.report.display import open_callbacks
+from cloze.train.callbacks import Callback
+from cloze.train.result import RunResult
 
 _SIDES = 2
 
@@ -35,7 +37,8 @@ def finetune(
     dev: Data = (),
     settings: Settings = (),
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
     **options: Any,  # noqa: ANN401
 ) -> RunResult:
     """Fine-tune a model for a task (classify, tag, answer, choose), or train a translator.
@@ -55,14 +58,14 @@ def finetune(
         dev: data to evaluate on (default: a tenth of the training data; for a translator, none).
         settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while the run is prepared and trained, and when it ends.
         options: the flags of `cloze finetune` as keywords: `lr=3e-5`, `batch_size=16`.
     """
     named = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     completed = complete_finetuning(
         recipe, task=task, model=named, options=options, settings=settings
     )
-    how: dict[str, Any] = {"force": force, "callbacks": callbacks}
     files, dev_files = (
         list_sources(given) or list(getattr(completed.data, name))
         for given, name in ((train, "train"), (dev, "dev"))
@@ -76,12 +79,17 @@ def finetune(
         from cloze.make.translation import train_translator
 
         sides = _two_sides("dev", dev_files) if dev_files else None
-        return train_translator(*_two_sides("train", files), out, completed, dev=sides, **how)
+        both = _two_sides("train", files)
+        with open_callbacks(progress, callbacks) as opened:
+            return train_translator(*both, out, completed, dev=sides, force=force, callbacks=opened)
     base = model or completed.model.init_from
     if not base or not files:
         what = "labelled data" if base else "model to start from"
         raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
-    return finetune_encoder(base, files, out, completed, dev=dev_files, **how)
+    with open_callbacks(progress, callbacks) as opened:
+        return finetune_encoder(
+            base, files, out, completed, dev=dev_files, force=force, callbacks=opened
+        )
 
 
 def _two_sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:

@@ -32,7 +32,8 @@ from cloze.make.recipe.model import ModelSource
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
 from cloze.models.registry import resolve
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList
+from cloze.train.result import RunResult
 
 # What trains a head on vectors, or a head and layers of the encoder; imported when it is used.
 FEATURES = "cloze.make.finetune.features:finetune_features"
@@ -47,7 +48,7 @@ def finetune_encoder(
     *,
     dev: PathLike | Iterable[Any] = (),
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Fine-tune a model for a task: classify, tag, answer or choose.
 
@@ -65,7 +66,7 @@ def finetune_encoder(
         recipe: a complete recipe.
         dev: data to evaluate on (default: a tenth of the training data, chosen by a hash).
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        callbacks: what is called while the run is prepared and trained.
     """
     named = resolve_model_name(model) if isinstance(model, str | OsPath) else UNNAMED
     train, dev = list_sources(train), list_sources(dev)  # an iterator can be read only once
@@ -73,7 +74,7 @@ def finetune_encoder(
     made = replace(recipe, model=ModelSource(init_from=named), data=data)
     check_standard_input([*data.train, *data.dev])
     check_extras(made.run)
-    callbacks = callbacks or Callbacks()
+    callbacks = callbacks or CallbackList()
     separate = {"model": None if named == UNNAMED else named}
     with start_run(out, force=force, separate_from=separate) as folder:
         base = _open_base(model, made)
@@ -83,7 +84,7 @@ def finetune_encoder(
                 "there are no dev data to choose the best trial by",
                 fix="give dev data (--dev), or hold some out (data.hold_out)",
             )
-        callbacks.log(labelled.describe())
+        callbacks.on_log(labelled.describe())
         plans = plan_trials(made)
         prepare_folder(folder, made, subfolders=plans)
         if plans:
@@ -92,7 +93,7 @@ def finetune_encoder(
 
 
 def resume_finetune(
-    out: PathLike, recipe: FinetuneRecipe, *, callbacks: Callbacks | None = None
+    out: PathLike, recipe: FinetuneRecipe, *, callbacks: CallbackList | None = None
 ) -> RunResult:
     """Continue the run in a folder with its recipe.
 
@@ -109,17 +110,23 @@ def resume_finetune(
     with lock_folder(folder):
         base = _open_base(init_from, recipe)
         labelled = read_labelled_data(recipe, data.train, data.dev)
-        return _train(base, labelled, folder, recipe, callbacks or Callbacks())
+        return _train(base, labelled, folder, recipe, callbacks or CallbackList())
 
 
 def _train(
-    base: Model, data: Labelled, folder: Path, recipe: FinetuneRecipe, callbacks: Callbacks
+    base: Model, data: Labelled, folder: Path, recipe: FinetuneRecipe, callbacks: CallbackList
 ) -> RunResult:
     """The run or the trials of a recipe, from where the folder has come to."""
 
     def train(plan: FinetuneRecipe, out: Path) -> RunResult:
         job = FEATURES if plan.transfer.kind == "features" else LAYERS
         result: RunResult = resolve(job)(base, data, out, plan, callbacks)
+        found: dict[str, Any] = {
+            "task": recipe.task,
+            "metric": data.selection_metric,
+            "labels": data.labels,
+        }
+        callbacks.on_train_end(replace(result, **found))
         return result
 
     if recipe.run.has_trials:

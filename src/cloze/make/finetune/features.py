@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings
+from cloze.config import to_mapping
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
 from cloze.make.best_model import fit_best, new_state
@@ -40,14 +41,15 @@ from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
 from cloze.tasks.features import apply_feature_head, extract_features, select_feature_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList, TrainingRun
 from cloze.train.forward_context import seed_rng
+from cloze.train.result import RunResult
 
 ITERATIONS = 1000  # of L-BFGS, at most
 
 
 def finetune_features(
-    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: Callbacks
+    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: CallbackList
 ) -> RunResult:
     """Compute the vectors of all examples once, and train a classifier on them."""
     started = time.monotonic()
@@ -56,7 +58,11 @@ def finetune_features(
     dev = _Vectors.compute(model, data.dev, recipe, callbacks, "dev vectors") if data.dev else None
     truncated = count_truncated(train.groups, data, callbacks)
     if isinstance(model.feature_head, LinearFeatureHead):
+        callbacks.on_train_begin(TrainingRun(out, to_mapping(recipe)))
         result = _fit_linear(model, train, dev, data, out=out, recipe=recipe)
+        if result.scores:
+            callbacks.on_evaluate(result.steps, result.scores)
+        callbacks.on_save(out)
     else:
         result = _fit_network(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
     write_outputs(out, data, truncated)
@@ -134,20 +140,20 @@ class _Vectors:
         model: Model,
         examples: Sequence[Any],
         recipe: FinetuneRecipe,
-        callbacks: Callbacks,
+        callbacks: CallbackList,
         stage: str,
     ) -> Self:
         assert model.task is not None
         assert model.task.features is not None
         groups = TASK_FUNCTIONS[recipe.task].encode_examples(model, examples, model.task)
-        show = callbacks.progress
+        show = callbacks.on_progress
         vectors = extract_features(
             model,
             [item for group in groups for item in group],
             model.task.features,
             pooled=recipe.task == "classify",
             batch_tokens=recipe.run.eval_batch_tokens,
-            progress=(lambda _, done, total: show(stage, done, total)) if show else None,
+            progress=lambda _, done, total: show(stage, done, total),
         )
         return cls(examples=examples, groups=groups, vectors=vectors)
 
@@ -290,7 +296,7 @@ def _fit_network(
     *,
     out: Path,
     recipe: FinetuneRecipe,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
 ) -> RunResult:
     """Train a BiLSTM on the vectors of words, or a CNN on those of tokens."""
     feature_head = model.feature_head

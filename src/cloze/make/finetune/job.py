@@ -40,7 +40,8 @@ from cloze.objectives.labelled import (
 )
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
-from cloze.train.fit import Callbacks, RunResult
+from cloze.train.callbacks import CallbackList
+from cloze.train.result import RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
 from cloze.train.state import TrainState
 from cloze.train.step import Step
@@ -48,7 +49,7 @@ from cloze.train.step_metrics import make_kept_row
 
 
 def finetune_model(
-    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: Callbacks
+    base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: CallbackList
 ) -> RunResult:
     """Train from `base`, or resume the state in `out`, which then contains the best model."""
     model = add_head(base, data, recipe)

@@ -38,7 +38,7 @@ from cloze.nn.fuse import move_to_device
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, find_main_metric, metric_kind
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
-from cloze.train.fit import Callbacks
+from cloze.train.callbacks import CallbackList
 from cloze.train.run_files import DATA_FACTS
 
 EXAMPLES = {
@@ -222,12 +222,12 @@ def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) 
 
 
 def count_truncated(
-    groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: Callbacks
+    groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: CallbackList
 ) -> int:
     """How many training sequences are too long, which is logged."""
     truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
     if truncated:
-        callbacks.log(
+        callbacks.on_log(
             f"{truncated:,} sequences are too long and truncated ({data.task.truncation})"
         )
     return truncated

@@ -22,7 +22,7 @@ from cloze.make.recipe.finetune import (
 )
 from cloze.make.recipe.run import UNITS
 from cloze.make.run_folder import clear_model, lock_folder, write_recipe
-from cloze.train.fit import RunResult
+from cloze.train.result import RunResult
 from cloze.train.run_files import RECIPE, STATE, TRIALS
 
 SEED = "seed-"  # followed by the seed: the name of a trial

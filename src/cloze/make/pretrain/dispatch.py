@@ -8,6 +8,7 @@
 | language models: nnlm, lstm | nnlm, lstm | `make/language_model.py` |
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from cloze.config import Settings
@@ -17,7 +18,9 @@ from cloze.make.recipe.complete import Recipe, complete_pretraining
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.models.registry import resolve
-from cloze.train.fit import Callbacks, RunResult
+from cloze.report.display import open_callbacks
+from cloze.train.callbacks import Callback
+from cloze.train.result import RunResult
 
 # The function of each recipe class, as "module:attribute": only that of the run is imported.
 JOBS: dict[type[Any], str] = {
@@ -36,7 +39,8 @@ def pretrain(
     family: str | None = None,
     settings: Settings = (),
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    progress: bool = True,
+    callbacks: Iterable[Callback] = (),
     **options: Any,  # noqa: ANN401
 ) -> RunResult:
     """Train a model on text: a BERT, or a ModernBERT on a GPU, unless another family is named.
@@ -48,12 +52,12 @@ def pretrain(
         family: bert, modernbert, ngram, word2vec, nnlm or lstm (default: as the recipe says).
         settings: such as "run.minutes=30", or {"run.minutes": 30}, on top of the recipe.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
+        callbacks: called while the run is prepared and trained, and when it ends.
         options: the flags of `cloze pretrain` as keywords: `minutes=30`, `lr=1e-4`.
     """
     completed = complete_pretraining(recipe, family=family, options=options, settings=settings)
     train = resolve(JOBS[type(completed)])
-    result: RunResult = train(
-        as_list(sources), out, completed, force=force, callbacks=callbacks or Callbacks()
-    )
+    with open_callbacks(progress, callbacks) as opened:
+        result: RunResult = train(as_list(sources), out, completed, force=force, callbacks=opened)
     return result

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cloze.checkpoint.model import Model
+from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
 from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.data.sources import Source
@@ -35,16 +36,18 @@ from cloze.metrics.pretraining import majority_baseline, unigram_baseline
 from cloze.models.build import build_on_meta, pooler_option
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
+from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import (
     DistributedContext,
     distributed_context,
     full_tensor,
     wrap_distributed,
 )
-from cloze.train.fit import Callbacks, Evaluate, RunResult, TrainingJob, fit
+from cloze.train.fit import Evaluate, TrainingJob, fit
 from cloze.train.loop import evaluate_objective
 from cloze.train.memory import gradient_checkpointing
 from cloze.train.optim import build_optimizer
+from cloze.train.result import RunResult
 from cloze.train.run_files import CORPUS_FACTS, FILLS, METRICS_FILE, append_metrics
 from cloze.train.schedule import Budget
 from cloze.train.state import TrainState
@@ -61,7 +64,7 @@ def pretrain_encoder(
     recipe: EncoderRecipe,
     *,
     force: bool = False,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train an encoder on text: a new one, or one that continues the recipe's `model.init_from`.
 
@@ -73,10 +76,10 @@ def pretrain_encoder(
         out: the run's and the model's folder.
         recipe: a complete recipe.
         force: overwrite what is in `out`.
-        callbacks: for logging and progress.
+        callbacks: what is called while the run is prepared and trained.
     """
     texts, recipe = add_sources(sources, recipe)
-    recipe, callbacks = _with_absolute_paths(recipe), callbacks or Callbacks()
+    recipe, callbacks = _with_absolute_paths(recipe), callbacks or CallbackList()
     folder = Path(out)
     with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
         with prepare_run(texts, folder, recipe, distributed, lock, force=force) as readable:
@@ -91,7 +94,7 @@ def resume_encoder(
     recipe: EncoderRecipe,
     *,
     sources: Source | list[Source] = (),
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Continue the run in a folder with its recipe.
 
@@ -100,7 +103,7 @@ def resume_encoder(
     gives the text again where it has moved or the recipe could not name it.
     """
     texts, recipe = add_sources(sources, recipe)
-    folder, callbacks = Path(out), callbacks or Callbacks()
+    folder, callbacks = Path(out), callbacks or CallbackList()
     with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
         distributed.run_on_first(lambda: lock.enter_context(lock_folder(folder)))
         setup = open_setup(
@@ -148,7 +151,7 @@ def _read_corpus_digest(out: Path) -> str | None:
 
 
 def _train(
-    setup: PretrainingSetup, out: Path, distributed: DistributedContext, callbacks: Callbacks
+    setup: PretrainingSetup, out: Path, distributed: DistributedContext, callbacks: CallbackList
 ) -> RunResult:
     recipe = setup.recipe
     tokens_per_epoch, non_padding = _measure_epoch(setup)
@@ -177,6 +180,7 @@ def _train(
                 schedule=recipe.schedule,
                 options=recipe.run,
                 callbacks=callbacks,
+                settings=to_mapping(recipe),
                 evaluate=evaluate,
                 eval_every=recipe.run.eval_interval(setup.steps_per_epoch),
                 saved_states=recipe.run.keep_states,
@@ -188,9 +192,11 @@ def _train(
         trained = _collect_model(setup.model)
     if distributed.is_first:
         trained.save_into(out)
+        callbacks.on_save(out)
         if setup.masking is not None:
             write_fills(out / FILLS, probed, fills | {"after": fill_probes(trained, probed)})
         write_report(out)
+        callbacks.on_train_end(result)
     return result
 
 
@@ -237,7 +243,7 @@ def training_state(
 
 
 def _steps(
-    setup: PretrainingSetup, state: TrainState, budget: Budget, first: int, callbacks: Callbacks
+    setup: PretrainingSetup, state: TrainState, budget: Budget, first: int, callbacks: CallbackList
 ) -> Iterator[Sequence[PackedBatch] | Sequence[CorpusSliceBatch]]:
     """The batches of each step; what a resumed run needs to find them again is noted.
 
@@ -249,7 +255,7 @@ def _steps(
         if len(setup.phases) > 1 and is_over and PHASE2_STEP not in state.notes:
             state.notes[PHASE2_STEP] = index
             length = setup.phases[1].sampling.max_length
-            callbacks.log(
+            callbacks.on_log(
                 f"second phase after step {index:,}: sequences of up to {length:,} tokens"
             )
         phase, begin = (1, state.notes[PHASE2_STEP]) if PHASE2_STEP in state.notes else (0, 0)

@@ -15,8 +15,8 @@ from cloze.make.pretrain.job import add_sources, training_state
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.setup import open_setup
 from cloze.make.recipe.pretrain import EncoderRecipe
+from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import distributed_context
-from cloze.train.fit import Callbacks
 from cloze.train.loop import training_steps
 from cloze.train.schedule import Budget
 
@@ -52,7 +52,7 @@ def plan(
     out: PathLike,
     recipe: EncoderRecipe,
     *,
-    callbacks: Callbacks | None = None,
+    callbacks: CallbackList | None = None,
 ) -> Plan:
     """Prepare the tokenizer and the corpus, train for ten seconds, and estimate the whole run.
 
@@ -60,11 +60,11 @@ def plan(
     discarded. A folder that contains a run or a model is refused.
     """
     texts, made = add_sources(sources, recipe)
-    folder, callbacks = Path(out), callbacks or Callbacks()
+    folder, callbacks = Path(out), callbacks or CallbackList()
     with distributed_context(made.run.device) as distributed, ExitStack() as lock:
         with prepare_run(texts, folder, made, distributed, lock, planned=True) as readable:
             setup = open_setup(readable, folder, made, distributed=distributed, callbacks=callbacks)
-        callbacks.log(f"training for {TRIAL_SECONDS:.0f} seconds, until the end of a step")
+        callbacks.on_log(f"training for {TRIAL_SECONDS:.0f} seconds, until the end of a step")
         with training_state(setup, distributed) as state:
             steps: list[tuple[float, int]] = []
             clock = time.monotonic()

@@ -27,7 +27,7 @@ from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
-from cloze.train.fit import TENSORBOARD
+from cloze.train.loggers import TENSORBOARD
 from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE
 
 # What a plan leaves for its run, and a run that failed before it saved a state.

@@ -49,8 +49,8 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import make_device_objective, pretraining_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext
-from cloze.train.fit import Callbacks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ def open_setup(
     recipe: EncoderRecipe,
     *,
     distributed: DistributedContext,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
     corpus_digest: str | None = None,
 ) -> PretrainingSetup:
     """Train or load the tokenizer, prepare or open the corpus, create or load the model.
@@ -244,7 +244,7 @@ def open_setup(
             callbacks=callbacks,
             digest=corpus_digest,
         )
-        callbacks.log(describe_corpus(made.summary))
+        callbacks.on_log(describe_corpus(made.summary))
 
     distributed.run_on_first(make)
     tokenizer = Tokenizer.load(out / TOKENIZER)
@@ -252,12 +252,12 @@ def open_setup(
     model = _build_model(recipe, tokenizer, base)
     has_lm_head = model.module.lm_head is not None
     if not has_lm_head:
-        callbacks.log("the teacher has no masked-LM head: only hidden states are distilled")
+        callbacks.on_log("the teacher has no masked-LM head: only hidden states are distilled")
     is_masked = has_lm_head and not recipe.objective.is_causal
     fast = is_fast(recipe, distributed.device.type, distributed.world_size) and has_lm_head
     on_device = None
     if fast:
-        callbacks.log(f"the corpus is moved to {distributed.device}")
+        callbacks.on_log(f"the corpus is moved to {distributed.device}")
         on_device = DeviceCorpus(
             opened,
             tokenizer,
@@ -321,13 +321,13 @@ def _prepare_corpus(
     base: Model | None,
     *,
     corpus_folder: Path,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
     digest: str | None,
 ) -> Corpus:
     if digest is not None and (out / TOKENIZER).is_dir():
         found = find_corpus_by_digest(corpus_folder, digest)
         if found is not None:
-            callbacks.log("the corpus that the run started with is intact: no text is read")
+            callbacks.on_log("the corpus that the run started with is intact: no text is read")
             return found
     check_can_reread(sources)
     if base is None:
@@ -346,13 +346,13 @@ def _prepare_corpus(
     )
     table = recipe.data
     if (made := find_prepared_corpus(sources, tokenizer, corpus_folder, table)) is not None:
-        callbacks.log(f"using the prepared corpus in {corpus_folder}")
+        callbacks.on_log(f"using the prepared corpus in {corpus_folder}")
         return made
     if table.folder is not None and (corpus_folder / DESCRIPTION).exists():
-        callbacks.log(
+        callbacks.on_log(
             f"{corpus_folder} contains a corpus of another text or vocabulary, which is replaced"
         )
-    callbacks.log("preparing the corpus")
+    callbacks.on_log("preparing the corpus")
     return prepare_corpus(
         sources,
         tokenizer,
@@ -363,9 +363,8 @@ def _prepare_corpus(
     )
 
 
-def _corpus_progress(callbacks: Callbacks) -> Callable[[PreparationProgress], None] | None:
-    show = callbacks.progress
-    return None if show is None else lambda done: show("documents prepared", done.documents, None)
+def _corpus_progress(callbacks: CallbackList) -> Callable[[PreparationProgress], None]:
+    return lambda done: callbacks.on_progress("documents prepared", done.documents, None)
 
 
 def describe_corpus(summary: CorpusSummary) -> str:

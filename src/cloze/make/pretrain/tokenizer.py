@@ -13,7 +13,7 @@ from cloze.make.recipe.data import CorpusData, VocabularyConfig
 from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import extend_tokenizer, train_tokenizer
-from cloze.train.fit import Callbacks
+from cloze.train.callbacks import CallbackList
 
 
 def prepare_tokenizer(
@@ -24,7 +24,7 @@ def prepare_tokenizer(
     *,
     base: Tokenizer | None,
     max_length: int,
-    callbacks: Callbacks,
+    callbacks: CallbackList,
 ) -> Tokenizer:
     """The tokenizer in the run's folder; else the base model's, a given one, or a new one."""
     folder = out / TOKENIZER
@@ -37,14 +37,14 @@ def prepare_tokenizer(
     if base is not None:
         tokenizer = base
         if vocabulary.extra_tokens:
-            callbacks.log(f"adding {vocabulary.extra_tokens:,} words to the vocabulary")
+            callbacks.on_log(f"adding {vocabulary.extra_tokens:,} words to the vocabulary")
             tokenizer = extend_tokenizer(
-                tokenizer, texts, vocabulary.extra_tokens, progress=callbacks.progress
+                tokenizer, texts, vocabulary.extra_tokens, progress=callbacks.on_progress
             )
     elif vocabulary.folder is not None:
         tokenizer = Tokenizer.load(vocabulary.folder)
     else:
-        callbacks.log(f"training a tokenizer with {vocabulary.size:,} tokens")
+        callbacks.on_log(f"training a tokenizer with {vocabulary.size:,} tokens")
         tokenizer = train_tokenizer(
             texts,
             kind=vocabulary.kind,
@@ -52,7 +52,7 @@ def prepare_tokenizer(
             lowercase=vocabulary.lowercase,
             byte_fallback=vocabulary.byte_fallback,
             min_count=vocabulary.min_count,
-            progress=callbacks.progress,
+            progress=callbacks.on_progress,
         )
     is_trained = base is None and vocabulary.folder is None
     origin = _origin(sources, vocabulary, data) if is_trained else None

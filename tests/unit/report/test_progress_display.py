@@ -1,11 +1,14 @@
-"""The display of training steps."""
+"""The display of a run: bars and log lines while it is prepared, then its steps."""
 
-from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
-from cloze.cli.training import display_steps
+from cloze.report.display import open_callbacks
+from cloze.train.callbacks import TrainingRun
+from cloze.train.consumers import emit_rows
 from cloze.train.schedule import Budget, Progress
 from cloze.train.step import AsyncValues, Step
 from cloze.train.step_metrics import StepMetrics
@@ -27,24 +30,27 @@ def steps(count):
         )
 
 
-def watched(source, *, quiet=False):
+def watched(source, *, progress=True):
+    """The steps, as `fit` passes them to the display."""
     meter = StepMetrics(Budget(steps=100), Progress())
-    return display_steps(source, meter, before=ExitStack(), title="a run", quiet=quiet)
+    with open_callbacks(progress, ()) as callbacks:
+        callbacks.on_log("ready")
+        callbacks.on_train_begin(TrainingRun(Path("run"), {}))
+        for callback in callbacks:
+            emit = partial(callbacks.on_row, callback)
+            source = emit_rows(source, emit, rows=meter.rows, every=callback.every)
+        yield from source
 
 
-def test_steps_are_shown_in_place_of_the_bars_and_passed_on(capsys):
-    bars, closed = ExitStack(), []
-    bars.callback(lambda: closed.append(True))
-    meter = StepMetrics(Budget(steps=100), Progress())
-    passed = display_steps(steps(3), meter, before=bars, title="a run", quiet=False)
-    assert [step.number for step in passed] == [1, 2, 3]
-    assert closed
+def test_steps_are_shown_and_passed_on(capsys):
+    assert [step.number for step in watched(steps(3))] == [1, 2, 3]
     out, err = capsys.readouterr()
     told = err.replace("\xa0", " ").splitlines()
     assert out == ""
-    assert told[0].startswith("step 1 · 10 tokens · loss 2.000 · MLM accuracy 25.0 %")
-    assert told[1] == "held out: step 2 · MLM loss 1.500"
-    assert told[2].startswith("step 3 · 30 tokens · loss 0.667")
+    assert told[0] == "ready"
+    assert told[1].startswith("step 1 · 10 tokens · loss 2.000 · MLM accuracy 25.0 %")
+    assert told[2] == "held out: step 2 · MLM loss 1.500"
+    assert told[3].startswith("step 3 · 30 tokens · loss 0.667")
 
 
 @pytest.mark.parametrize("ended", ["by the steps within", "by whom they are passed to"])
@@ -54,7 +60,7 @@ def test_what_is_still_on_its_way_at_the_end_is_shown(ended, capsys, monkeypatch
     passed = watched(steps(3))
     for _ in range(3):
         next(passed)
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "ready\n"
     if ended == "by the steps within":
         assert next(passed, None) is None
     else:
@@ -66,5 +72,5 @@ def test_what_is_still_on_its_way_at_the_end_is_shown(ended, capsys, monkeypatch
 
 def test_quiet_is_quiet(capsys, monkeypatch):
     monkeypatch.setattr(AsyncValues, "read", lambda _: pytest.fail("nobody asked for the numbers"))
-    assert len(list(watched(steps(3), quiet=True))) == 3
+    assert len(list(watched(steps(3), progress=False))) == 3
     assert capsys.readouterr() == ("", "")

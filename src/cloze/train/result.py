@@ -1,0 +1,56 @@
+"""The result of a training run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a training run ended. A field that is None does not apply to this kind of run."""
+
+    folder: Path
+    score: float | None = None  # the best selection score
+    scores: Mapping[str, float] = field(default_factory=dict)  # all scores of the kept model
+    best_step: int = 0  # the step of the kept model
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    stopped: str | None = None  # the signal that ended the run early
+    task: str | None = None
+    metric: str | None = None  # the name of the selection score
+    labels: tuple[str, ...] | None = None
+    truncated: int | None = None  # training sequences that were too long
+    left_out: int | None = None  # training pairs that were too long or empty on one side
+    name: str | None = None  # of a trial
+    settings: Mapping[str, float | None] = field(default_factory=dict)  # of a trial
+    trials: tuple["RunResult", ...] | None = None  # the finished ones of several runs
+    num_trials: int | None = None  # how many were planned
+    seed_scores: tuple[float, ...] = ()  # of the trials that differ by their seed alone
+
+    @property
+    def mean_score(self) -> float | None:
+        """The mean over the seeds; with a single run its score."""
+        if self.seed_scores:
+            return fmean(self.seed_scores)
+        return None if self.stopped else self.score
+
+    @property
+    def score_std(self) -> float | None:
+        """The sample standard deviation over the seeds."""
+        return stdev(self.seed_scores) if len(self.seed_scores) > 1 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: without the fields that do not apply."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {k: v for k, v in values.items() if v is not None or k in ("score", "stopped")}
+        found["folder"] = str(self.folder)
+        del found["seed_scores"]
+        if not self.settings:
+            del found["settings"]
+        if self.trials is not None:
+            found["trials"] = [trial.to_dict() for trial in self.trials]
+            found |= {"mean_score": self.mean_score, "score_std": self.score_std}
+        return found
