@@ -32,12 +32,13 @@ $(VENV)/.docs: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.core      ## text to a trained BERT and a report in three minutes: no download
 	$(BIN)/cloze demo --force
 
-lint: $(VENV)/.dev       ## ruff, mypy, import-linter, vocabulary
+lint: $(VENV)/.dev       ## ruff, mypy, import-linter, vocabulary, generated types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_vocabulary.py
+	$(BIN)/python tools/write_keywords.py --check
 
 # A thread to each process: more than there are cores wait for each other, ten times as long on a busy machine.
 test: lint               ## lint and every quick test

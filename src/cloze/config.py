@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 C = TypeVar("C", bound="DataclassInstance")
-Settings = Iterable[str] | Mapping[str, Any]  # ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}
+# such as ["optimizer.lr=1e-4"], {"optimizer.lr": 1e-4} or {"optimizer": {"lr": 1e-4}}
+Settings = Iterable[str] | Mapping[str, Any]
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+_NONE = dataclasses.MISSING
 _MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
@@ -64,15 +66,11 @@ class Range:
         """As a fix says it: "from 1 to 1,024", "above 0", "of at least 0 and less than 1"."""
         if math.isfinite(self.low) and math.isfinite(self.high):
             return f"from {_format_number(self.low)} to {_format_number(self.high)}"
-        limits = {
-            "of at least": self.low,
-            "above": self.above,
-            "of at most": self.high,
-            "less than": self.below,
-        }
+        words = ("of at least", "above", "of at most", "less than")
+        limits = zip(words, (self.low, self.above, self.high, self.below), strict=True)
         finite = [
-            f"{words} {_format_number(limit)}"
-            for words, limit in limits.items()
+            f"{word} {_format_number(limit)}"
+            for word, limit in limits
             if limit is not None and math.isfinite(limit)
         ]
         return " and ".join(finite).replace("and of ", "and ") or "that is finite"
@@ -116,6 +114,7 @@ class FieldInfo:
     name: str
     hint: Any  # without metadata and without None
     is_optional: bool  # it may be None
+    annotation: Any  # as it is written
     default: Any  # `dataclasses.MISSING` if it has none, or a factory
     help: str | None = None
     flag: Flag | None = None
@@ -131,7 +130,7 @@ class Config:
 def check_fields(config: "DataclassInstance") -> None:
     """Raise an error if the annotation of a field does not allow its value."""
     for name, hint in _hints(type(config)).items():
-        _check_value(name, hint, getattr(config, name), ())
+        check_value(name, hint, getattr(config, name))
 
 
 def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
@@ -143,6 +142,7 @@ def describe_fields(cls: type["DataclassInstance"]) -> dict[str, FieldInfo]:
             name=field.name,
             hint=hint,
             is_optional=is_optional,
+            annotation=hints[field.name],
             default=field.default,
             help=next((item.text for item in metadata if isinstance(item, Help)), None),
             flag=next((item for item in metadata if isinstance(item, Flag)), None),
@@ -157,7 +157,8 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     """
     given = read_fields(cls, values, inside=inside)
     for field in dataclasses.fields(cls):
-        if field.name not in given and not _has_default(field):
+        has_default = (field.default, field.default_factory) != (_NONE, _NONE)
+        if field.name not in given and not has_default:
             raise MissingSettingError(inside + field.name)
     return cls(**given)
 
@@ -225,9 +226,9 @@ def override(values: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def parse_settings(settings: Settings) -> dict[str, Any]:
-    """Settings by their paths: {"optimizer.lr": 1e-4}."""
+    """Settings by their paths: {"optimizer.lr": 1e-4}; tables in them may be nested mappings."""
     if isinstance(settings, Mapping):
-        return dict(settings)
+        return _flatten(settings)
     if isinstance(settings, str):
         raise ConfigError(f"settings is {settings!r}", fix=f"give a list: [{settings!r}]")
     found = {}
@@ -260,14 +261,14 @@ def one_of(name: str, value: str, choices: Iterable[str]) -> str:
 
 def in_range(name: str, value: object, low: int, high: int) -> int:
     """`value` as an integer within [low, high], or an error that says so."""
-    _check_value(name, int, value, (Range(low, high),))
+    check_value(name, int, value, (Range(low, high),))
     assert isinstance(value, int)
     return value
 
 
 def number(name: str, value: object, low: float, high: float) -> float:
     """`value` as a number within [low, high], or an error that says so."""
-    _check_value(name, float, value, (Range(low, high),))
+    check_value(name, float, value, (Range(low, high),))
     assert isinstance(value, int | float)
     return float(value)
 
@@ -312,7 +313,7 @@ def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:  # noqa: ANN401
             return hint, metadata, is_optional
 
 
-def _check_value(name: str, hint: Any, value: object, metadata: tuple[Any, ...]) -> None:  # noqa: ANN401
+def check_value(name: str, hint: Any, value: object, metadata: tuple[Any, ...] = ()) -> None:  # noqa: ANN401
     """Raise an error if a value does not fit its annotation; it begins with the field's name."""
     hint, own_metadata, is_optional = _unwrap(hint)
     if value is None and is_optional:
@@ -323,7 +324,7 @@ def _check_value(name: str, hint: Any, value: object, metadata: tuple[Any, ...])
             one_of(name, str(value), [str(choice) for choice in inner])
     elif origin is tuple:
         for item in _check_list(name, inner, value):
-            _check_value(name, inner[0], item, ())
+            check_value(name, inner[0], item)
     elif hint in _TYPE_NAMES:
         _check_scalar(name, hint, value, metadata + own_metadata)
 
@@ -372,11 +373,6 @@ def _format_number(value: float) -> str:
     return f"{int(value):,}" if whole else f"{value:g}"
 
 
-def _has_default(field: "dataclasses.Field[Any]") -> bool:
-    none = dataclasses.MISSING
-    return field.default is not none or field.default_factory is not none
-
-
 def _with_defaults(field: "dataclasses.Field[Any]", value: object) -> object:
     """A table of a file, completed by the field's own defaults if the field has a factory."""
     make = field.default_factory
@@ -392,7 +388,8 @@ def _convert(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
     """Convert a value to the type of its field: tables to dataclasses, lists to tuples."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return None if value is None else _convert(_first(inner), value, name)
+        first = next(hint for hint in inner if hint is not type(None))
+        return None if value is None else _convert(first, value, name)
     if origin is Literal:
         return one_of(name, str(value), inner)
     if origin is tuple:
@@ -434,8 +431,12 @@ def _convert_scalar(hint: Any, value: object, name: str) -> object:  # noqa: ANN
     return value
 
 
-def _first(inner: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    return next(hint for hint in inner if hint is not type(None))
+def _flatten(values: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        path, is_table = f"{inside}{name}", isinstance(value, Mapping) and value
+        found |= _flatten(value, f"{path}.") if is_table else {path: value}
+    return found
 
 
 def _parse_value(text: str) -> Any:  # noqa: ANN401

@@ -41,9 +41,8 @@ def report_usage() -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise typer.BadParameter(
-            f"{error.owner} has no such option", param_hint=error.option
-        ) from error
+        flag = "--" + error.option.replace("_", "-")
+        raise typer.BadParameter(f"{error.owner} has no such option", param_hint=flag) from error
 
 
 def settings_to_resume(

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -30,6 +30,7 @@ from cloze.files import PathLike
 __all__ = [
     "Row",
     "Source",
+    "Sources",
     "as_list",
     "check_rereadable",
     "fingerprint_files",
@@ -41,18 +42,17 @@ __all__ = [
 _EMPTY_FIX = "check the command that writes to the pipe"
 
 Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
+Sources: TypeAlias = Source | Iterable[Source]
 OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
 T = TypeVar("T")
 
 
-def as_list(sources: Source | Sequence[Any]) -> list[Any]:
+def as_list(sources: PathLike | Iterable[Any]) -> list[Any]:
     """A list of sources, from one or several."""
     return list(sources) if isinstance(sources, list | tuple) else [sources]
 
 
-def check_rereadable(
-    sources: Source | Sequence[Any], *, fix: str = "save it to a file and name that"
-) -> None:
+def check_rereadable(sources: Sources, *, fix: str = "save it to a file and name that") -> None:
     """Raise if a source can be read only once, but must be read several times."""
     if any(map(is_stream, as_list(sources))):
         raise InputError(
@@ -122,7 +122,7 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
 
 
 def read_rows(
-    sources: Source | list[Source],
+    sources: Sources,
     *,
     column: str | None = None,
     on_error: OnError = "raise",
@@ -160,7 +160,7 @@ def _read_streams(
                 stream.close()
 
 
-def fingerprint_files(sources: Source | list[Source]) -> list[list[str | int]] | None:
+def fingerprint_files(sources: Sources) -> list[list[str | int]] | None:
     """Name, size and modification time of every file, or None if some source is not a plain file.
 
     Sources with the same fingerprint contain the same text, even if their folder has been moved.

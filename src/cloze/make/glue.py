@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
@@ -26,6 +26,8 @@ from cloze.make.finetune.trials import is_seed_trial
 from cloze.make.recipe.complete import Recipe, complete_finetuning
 from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
+from cloze.make.recipe.keywords import GlueOptions
+from cloze.make.recipe.option_help import document_options
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, compute_mean_score, find_glue_files
@@ -90,6 +92,7 @@ class _Plan:
         }
 
 
+@document_options("glue")
 def glue(
     model: Model | PathLike,
     data: PathLike,
@@ -102,7 +105,7 @@ def glue(
     force: bool = False,
     progress: bool = True,
     callbacks: Iterable[Callback] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[GlueOptions],
 ) -> GlueTable:
     """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.
 
@@ -117,12 +120,12 @@ def glue(
         recipe: a recipe of fine-tuning, the name of one, or its file; each task sets its files and
             columns.
         tasks: only these tasks (default: all that are found).
-        settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
+        settings: any settings of the recipe, such as {"optimizer.lr": 3e-5},
+            {"optimizer": {"lr": 3e-5}} or ["optimizer.lr=3e-5"].
         limit: use only the first examples of each file, for a quick test.
         force: overwrite what is in `out`.
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while each task is prepared and trained, and when it ends.
-        options: the flags of `cloze glue` as keywords: `lr=3e-5`, `epochs=2`.
     """
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)

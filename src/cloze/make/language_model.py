@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
-from cloze.data.sources import Source, read_rows
+from cloze.data.sources import Source, Sources, read_rows
 from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.errors import InputError
@@ -53,7 +53,7 @@ _BATCH = 1000  # lines tokenized at once
 
 
 def pretrain_language(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: LanguageModelRecipe,
     *,
@@ -88,7 +88,7 @@ def resume_language(
     out: PathLike,
     recipe: LanguageModelRecipe,
     *,
-    sources: Source | list[Source] = (),
+    sources: Sources = (),
     callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Continue the run in a folder with its recipe.

@@ -11,7 +11,7 @@ from pathlib import Path
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of, to_mapping
-from cloze.data.sources import Source, check_rereadable, read_rows
+from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import check_output_path
 from cloze.make.recipe.language_models import NGramRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
@@ -31,7 +31,7 @@ _MIB = 1 << 20
 
 
 def pretrain_ngram(
-    sources: Source | list[Source],
+    sources: Sources,
     out: str | PathLike[str],
     recipe: NGramRecipe,
     *,
@@ -70,7 +70,7 @@ def pretrain_ngram(
 
 
 def train_ngram(
-    sources: Source | list[Source],
+    sources: Sources,
     out: str | PathLike[str],
     *,
     order: int = 5,

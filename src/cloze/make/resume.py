@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloze.config import Settings
-from cloze.data.sources import Source, as_list
+from cloze.data.sources import Sources, as_list
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.make.recipe.complete import recipe
@@ -32,7 +32,7 @@ ON_EXAMPLES: dict[type[Any], str] = {
 def resume(
     out: PathLike,
     *,
-    sources: Source | list[Source] = (),
+    sources: Sources = (),
     settings: Settings = (),
     progress: bool = True,
     callbacks: Iterable[Callback] = (),

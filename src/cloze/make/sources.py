@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cloze.checkpoint.source import builtin
-from cloze.data.sources import Row, Source, as_list, is_stream
+from cloze.data.sources import Row, Source, Sources, as_list, is_stream
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path, expand_user
 from cloze.progress import ProgressCallback
@@ -15,7 +15,7 @@ UNNAMED = "<objects in Python>"  # data or a model that a recipe cannot name
 _REPORT_EVERY = 10_000  # rows
 
 
-def resolve_sources(sources: Source | Sequence[Any], own: Sequence[str]) -> list[Source]:
+def resolve_sources(sources: Sources, own: Sequence[str]) -> list[Source]:
     """The text to train on: the given sources, or else those of the recipe."""
     found = as_list(sources) or list(own)
     for one in found:

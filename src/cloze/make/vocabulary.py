@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from cloze.data.sources import Source, read_rows
+from cloze.data.sources import Sources, read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.data import TokenizerOptions
@@ -14,10 +14,10 @@ from cloze.train.callbacks import Callback
 
 
 def vocabulary(
-    sources: Source | list[Source],
+    sources: Sources,
     *,
     out: PathLike | None = None,
-    kind: str = "wordpiece",
+    kind: Literal["wordpiece", "bpe", "word", "char"] = "wordpiece",
     size: int = 30_000,
     lowercase: bool | None = None,
     strip_accents: bool | None = None,
@@ -50,7 +50,7 @@ def vocabulary(
         callbacks: called with log lines and progress.
     """
     options = TokenizerOptions(
-        kind=kind,  # type: ignore[arg-type]  # checked there
+        kind=kind,
         size=size,
         lowercase=lowercase,
         strip_accents=strip_accents,

@@ -10,7 +10,7 @@ from pathlib import Path
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.word2vec import make_vector_model
 from cloze.config import to_mapping
-from cloze.data.sources import Source, check_rereadable, read_rows
+from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.language_models import Word2VecRecipe
 from cloze.make.run_folder import lock_folder, replace_model, write_recipe
@@ -26,7 +26,7 @@ from cloze.train.word2vec.trainer import require_numba, train_vectors
 
 
 def pretrain_word2vec(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: Word2VecRecipe,
     *,
@@ -58,7 +58,7 @@ def pretrain_word2vec(
 
 
 def train_word2vec(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike | None = None,
     *,
     settings: Word2VecRun | None = None,

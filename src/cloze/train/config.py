@@ -33,9 +33,7 @@ class OptimizerConfig(Config):
     lr: Annotated[
         float,
         Range(0, 1000),
-        Help(
-            "Peak learning rate of the optimizer; it is AdamW, and Muon in `pretrain --recipe fast`"
-        ),
+        Help("Peak learning rate of the optimizer: AdamW, or Muon in the recipe fast"),
         Flag("--lr", metavar="LR"),
     ] = 1e-4
     betas: Annotated[tuple[Beta, Beta], Help("Decay rates of AdamW's two moment estimates")] = (

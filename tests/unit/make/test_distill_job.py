@@ -322,13 +322,13 @@ def test_the_written_recipe_is_complete(student, teacher, text):
     [
         ({"num_layers": 9}, ("9", "layers", "teacher", "4")),
         ({"family": "gpt"}, ("distill.family", "gpt")),
-        ({"temperature": 0.0}, ("distill.temperature", "0.0")),
+        ({"temperature": 0.0}, ("temperature", "0.0")),
         ({"settings": ["distill.soft_weight=-1.0"]}, ("distill.soft", "-1.0")),
         ({"settings": ["sampling.pairs=nsp"]}, ("sampling.pairs", "nsp")),
         ({"settings": ["model.init_from=x"]}, "model"),
         ({"settings": ["vocabulary.extra_tokens=3"]}, "vocabulary"),
         ({"pairs": "nsp"}, ("sampling.pairs", "nsp")),
-        ({"preset": "tiny"}, ("--preset", "distill")),
+        ({"preset": "tiny"}, ("preset", "distill")),
     ],
 )
 def test_what_cannot_be_asked(options, message, teacher, text, tmp_path):

@@ -26,7 +26,7 @@ def test_an_option_is_the_setting_of_its_task():
     translator = complete_finetuning(task="translate", options={"max_length": 9})
     assert translator.data.max_length == 9
     for task, option in (("translate", "pooling"), ("classify", "context"), ("tag", "regression")):
-        with raises(OptionError, f"--{option}", task):
+        with raises(OptionError, option, task):
             complete_finetuning(task=task, options={option: "mean"})
     assert complete_finetuning(task="tag", options={"context": True}).data.context
 

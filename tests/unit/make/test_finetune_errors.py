@@ -111,7 +111,7 @@ def test_recipes_refuse_what_they_do_not_know(setting, names, fix):
     ],
 )
 def test_an_option_of_another_task_is_refused_by_its_flag(task, option, value):
-    with raises(OptionError, "--" + option.replace("_", "-"), task):
+    with raises(OptionError, option, task):
         complete_finetuning(task=task, options={option: value})
 
 

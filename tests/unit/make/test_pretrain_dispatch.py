@@ -102,9 +102,9 @@ def test_an_option_is_the_setting_of_its_family():
     assert complete_pretraining("laptop", options={"max_length": 8}).sampling.max_length == 8
     assert complete_pretraining(family="word2vec", options={"lr": 0.5}).run.lr == 0.5
     assert complete_pretraining("laptop", options={"lr": None}) == recipe("laptop")
-    with raises(OptionError, "--pairs", "lstm"):
+    with raises(OptionError, "pairs", "lstm"):
         complete_pretraining(family="lstm", options={"pairs": "none"})
-    with raises(OptionError, "--preset", "ngram"):
+    with raises(OptionError, "preset", "ngram"):
         complete_pretraining(family="ngram", options={"preset": "mini"})
     complete_pretraining(family="ngram", options={"seed": 3, "device": "cpu"})  # of every command
 

@@ -5,23 +5,26 @@ the teacher.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Unpack
 
 from cloze.checkpoint.contents import read_folder
 from cloze.config import Settings
-from cloze.data.sources import Source
+from cloze.data.sources import Sources
 from cloze.files import PathLike
 from cloze.make.distill.student import plan_student
 from cloze.make.pretrain.job import pretrain_encoder
 from cloze.make.recipe.complete import Recipe, complete_distillation
+from cloze.make.recipe.keywords import DistillOptions
+from cloze.make.recipe.option_help import document_options
 from cloze.report.display import open_callbacks
 from cloze.train.callbacks import Callback
 from cloze.train.result import RunResult
 
 
+@document_options("distill")
 def distill(
     teacher: PathLike,
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: Recipe | PathLike | None = None,
     *,
@@ -29,7 +32,7 @@ def distill(
     force: bool = False,
     progress: bool = True,
     callbacks: Iterable[Callback] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[DistillOptions],
 ) -> RunResult:
     """Train a student on text to reproduce the predictions and hidden states of its teacher.
 
@@ -42,12 +45,11 @@ def distill(
         sources: what `cloze.data.sources.read_rows` reads; if empty, the recipe's `data.sources`.
         out: the run's and the student's folder.
         recipe: a recipe with a table `distill`, the name of one, or its file (default: distill).
-        settings: such as "run.minutes=30", or {"run.minutes": 30}, on top of the recipe.
+        settings: any settings of the recipe, such as {"run.minutes": 30}, {"run": {"minutes": 30}}
+            or ["run.minutes=30"].
         force: overwrite what is in `out`.
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while the run is prepared and trained, and when it ends.
-        options: the flags of `cloze distill` as keywords: `num_layers=3`, `family="bert"`,
-            `temperature=2.0`, `minutes=30`.
     """
     completed = complete_distillation(recipe, teacher=teacher, options=options, settings=settings)
     published = read_folder(teacher, kind="encoder")

@@ -8,7 +8,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
 from cloze.config import Settings
@@ -17,7 +17,9 @@ from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.finetune.labelled import list_sources
 from cloze.make.recipe.complete import Recipe, complete_finetuning
+from cloze.make.recipe.keywords import FinetuneOptions
 from cloze.make.recipe.language_models import TranslationRecipe
+from cloze.make.recipe.option_help import document_options
 from cloze.report.display import open_callbacks
 from cloze.train.callbacks import Callback
 from cloze.train.result import RunResult
@@ -27,6 +29,7 @@ _SIDES = 2
 Data = PathLike | Iterable[Any]
 
 
+@document_options("finetune")
 def finetune(
     task: str | None,
     model: Model | PathLike | None,
@@ -39,7 +42,7 @@ def finetune(
     force: bool = False,
     progress: bool = True,
     callbacks: Iterable[Callback] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[FinetuneOptions],
 ) -> RunResult:
     """Fine-tune a model for a task (classify, tag, answer, choose), or train a translator.
 
@@ -56,11 +59,11 @@ def finetune(
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the task's own).
         dev: data to evaluate on (default: a tenth of the training data; for a translator, none).
-        settings: such as "optimizer.lr=3e-5", or {"optimizer.lr": 3e-5}, on top of the recipe.
+        settings: any settings of the recipe, such as {"optimizer.lr": 3e-5},
+            {"optimizer": {"lr": 3e-5}} or ["optimizer.lr=3e-5"].
         force: overwrite what is in `out`.
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while the run is prepared and trained, and when it ends.
-        options: the flags of `cloze finetune` as keywords: `lr=3e-5`, `batch_size=16`.
     """
     named = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     completed = complete_finetuning(

@@ -9,13 +9,15 @@
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from cloze.config import Settings
-from cloze.data.sources import Source, as_list
+from cloze.data.sources import Sources, as_list
 from cloze.files import PathLike
 from cloze.make.recipe.complete import Recipe, complete_pretraining
+from cloze.make.recipe.keywords import PretrainOptions
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
+from cloze.make.recipe.option_help import document_options
 from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.models.registry import resolve
 from cloze.report.display import open_callbacks
@@ -31,8 +33,9 @@ JOBS: dict[type[Any], str] = {
 }
 
 
+@document_options("pretrain")
 def pretrain(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: Recipe | PathLike | None = None,
     *,
@@ -41,7 +44,7 @@ def pretrain(
     force: bool = False,
     progress: bool = True,
     callbacks: Iterable[Callback] = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[PretrainOptions],
 ) -> RunResult:
     """Train a model on text: a BERT, or a ModernBERT on a GPU, unless another family is named.
 
@@ -50,11 +53,11 @@ def pretrain(
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the family's own).
         family: bert, modernbert, ngram, word2vec, nnlm or lstm (default: as the recipe says).
-        settings: such as "run.minutes=30", or {"run.minutes": 30}, on top of the recipe.
+        settings: any settings of the recipe, such as {"run.minutes": 30}, {"run": {"minutes": 30}}
+            or ["run.minutes=30"].
         force: overwrite what is in `out`.
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while the run is prepared and trained, and when it ends.
-        options: the flags of `cloze pretrain` as keywords: `minutes=30`, `lr=1e-4`.
     """
     completed = complete_pretraining(recipe, family=family, options=options, settings=settings)
     train = resolve(JOBS[type(completed)])

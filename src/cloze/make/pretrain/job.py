@@ -22,7 +22,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
 from cloze.data.device_corpus import CorpusSliceBatch
-from cloze.data.sources import Source
+from cloze.data.sources import Source, Sources
 from cloze.files import PathLike, absolute_path, read_json, write_json
 from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, fill_probes, sample_probes, write_fills
@@ -59,7 +59,7 @@ SENTENCE_ORDER_NAMES = {"nsp": "sop", "nsp.accuracy": "sop.accuracy"}  # the hea
 
 
 def pretrain_encoder(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: EncoderRecipe,
     *,
@@ -93,7 +93,7 @@ def resume_encoder(
     out: PathLike,
     recipe: EncoderRecipe,
     *,
-    sources: Source | list[Source] = (),
+    sources: Sources = (),
     callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Continue the run in a folder with its recipe.
@@ -117,9 +117,7 @@ def resume_encoder(
         return _train(setup, folder, distributed, callbacks)
 
 
-def add_sources(
-    sources: Source | list[Source], recipe: EncoderRecipe
-) -> tuple[list[Source], EncoderRecipe]:
+def add_sources(sources: Sources, recipe: EncoderRecipe) -> tuple[list[Source], EncoderRecipe]:
     """The text to read, and the recipe that names it."""
     check_extras(recipe.run)
     recipe.run.check_budget()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cloze.data.sources import Source
+from cloze.data.sources import Sources
 from cloze.files import PathLike
 from cloze.make.pretrain.job import add_sources, training_state
 from cloze.make.pretrain.prepare import prepare_run
@@ -48,7 +48,7 @@ class Plan:
 
 
 def plan(
-    sources: Source | list[Source],
+    sources: Sources,
     out: PathLike,
     recipe: EncoderRecipe,
     *,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from cloze.config import (
     Settings,
@@ -26,6 +26,7 @@ from cloze.config import (
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
+from cloze.make.recipe.keywords import RecipeOptions
 from cloze.make.recipe.language_models import (
     LanguageModelRecipe,
     NGramRecipe,
@@ -73,14 +74,15 @@ def recipe(
     source: Recipe | PathLike = LAPTOP,
     *,
     settings: Settings = (),
-    **options: Any,  # noqa: ANN401
+    **options: Unpack[RecipeOptions],
 ) -> Any:  # noqa: ANN401 (any of the classes in `Recipe`)
     """The complete recipe of a name, a file or an object.
 
     Args:
         source: a recipe, the name of one, or its file.
-        settings: by their paths, ["optimizer.lr=1e-4"] or {"optimizer.lr": 1e-4}.
-        options: the flags of the recipe's command as keywords: `lr=1e-4`.
+        settings: by their paths, {"optimizer.lr": 1e-4}, {"optimizer": {"lr": 1e-4}} or
+            ["optimizer.lr=1e-4"].
+        **options: those of the function that the recipe is for, such as `lr=1e-4`.
     """
     cls = get_recipe_class(read_values(source))
     if cls is DistillRecipe:
@@ -122,7 +124,7 @@ def complete_pretraining(
     cls = _check_class(values, family, source)
     family_name = _resolve_family(values, family, base)
     if "preset" in flags and not preset_settings(family_name):
-        raise OptionError("--preset", f"the family {family_name}", fix="leave it out")
+        raise OptionError("preset", f"the family {family_name}", fix="leave it out")
     paths = {**map_options(cls, flags, owner=f"the family {family_name}"), **overrides}
     paths["model.family"] = family_name
     if cls is PretrainRecipe and family is not None and not _has_segments(family_name):

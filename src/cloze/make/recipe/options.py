@@ -1,10 +1,13 @@
-"""Options: the flags that recipes declare on their fields, by their names as keyword arguments."""
+"""Options: keyword arguments and flags that recipes declare on their fields."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any, get_args
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any, get_args, get_origin
 
-from cloze.config import FieldInfo, describe_fields
+from cloze.config import FieldInfo, check_value, describe_fields
 from cloze.errors import ConfigError
 from cloze.make.recipe.model import ModelChoice
 
@@ -27,17 +30,16 @@ def map_options(
     cls: type[Any], options: Mapping[str, Any], *, owner: str = "it", task: str | None = None
 ) -> dict[str, Any]:
     """Options as settings of a recipe class, by their paths."""
-    known, paths = find_options(cls), {}
+    found, paths = find_options(cls), {}
+    known = {name: found[name] for name in found if _is_for_task(found[name][1], task)}
     for name, value in options.items():
-        if name not in known or not _is_for_task(known[name][1], task):
+        if name not in known:
             if name in _UNIVERSAL:
                 continue
-            raise OptionError(
-                "--" + name.replace("_", "-"), owner, fix="leave it out, or see the recipe's tables"
-            )
+            raise OptionError(name, owner, fix=_suggest_option(name, cls, known))
         path, info = known[name]
-        is_whole = isinstance(value, float) and value.is_integer() and info.hint is int
-        paths[path] = int(value) if is_whole else value
+        paths[path] = _convert_option(info, value)
+        check_value(name, info.annotation, paths[path])
     return paths
 
 
@@ -69,6 +71,36 @@ def walk_fields(cls: type[Any], inside: str = "") -> Iterator[tuple[str, FieldIn
             yield from walk_fields(kinds[0], f"{inside}{name}.")
         else:
             yield inside + name, info
+
+
+def _convert_option(info: FieldInfo, value: Any) -> Any:  # noqa: ANN401
+    """A value as plain Python: numbers of NumPy, paths, and devices and dtypes of torch."""
+    if get_origin(info.hint) is tuple:
+        is_single = isinstance(value, str | os.PathLike)
+        return tuple(map(_convert_text, [value] if is_single else value))
+    if info.hint is str:
+        return _convert_text(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    number = float(value)
+    return int(number) if info.hint is int and number.is_integer() else number
+
+
+def _convert_text(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
+
+
+def _suggest_option(name: str, cls: type[Any], known: Iterable[str]) -> str:
+    """What to do about an option that a recipe class does not have."""
+    if near := get_close_matches(name, known, 1, cutoff=0.7):
+        return f"did you mean {near[0]!r}?"
+    others = (path for path, info in walk_fields(cls) if info.flag is None)
+    paths = [path for path in others if path.rpartition(".")[2] == name]
+    return f"use settings={{{paths[0]!r}: …}}" if paths else "leave it out"
 
 
 def _is_for_task(info: FieldInfo, task: str | None) -> bool:

@@ -1,0 +1,257 @@
+"""The options of the training functions and commands: their types, help and defaults.
+
+A field's `Flag` names its option, its annotation gives the type, its `Help` the text, and the
+default recipe of the command the default. The command line (`cli/flags.py`), `help(cloze.finetune)`
+and the types in `keywords.py`, which `tools/write_keywords.py` generates, all use these.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from textwrap import wrap
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from cloze.config import FieldInfo
+from cloze.files import PathLike
+from cloze.make.recipe.complete import CLASSES, read_values
+from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.recipe.language_models import TranslationRecipe
+from cloze.make.recipe.options import find_options
+from cloze.make.recipe.pretrain import PretrainRecipe
+from cloze.models.registry import resolve
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate"
+# The recipes whose values are shown as defaults in the help, by command or by the group that has an
+# option. Where they differ, each value is shown with the text here.
+DEFAULT_RECIPES = {
+    "pretrain": {"laptop": "", "fast": "on a GPU"},
+    "distill": {"distill": ""},
+    "finetune": {"finetune": ""},
+    "glue": {"finetune": ""},
+    LANGUAGE_MODELS: {"lstm": "lstm", "nnlm": "nnlm"},
+    TRANSLATE: {"transformer": ""},
+}
+# the options of fine-tuning that apply to all tasks of GLUE
+_GLUE = frozenset(
+    [
+        "epochs",
+        "lr",
+        "batch_size",
+        "seed",
+        "seeds",
+        "search",
+        "device",
+        "dtype",
+        "max_length",
+        "truncation",
+        "layer_decay",
+        "transfer",
+        "patience",
+    ]
+)
+# The commands whose options are the fields of one configuration, not of recipes.
+CONFIGS = {
+    "vocabulary": "cloze.make.recipe.data:TokenizerOptions",
+    "translate": "cloze.decode.config:BeamConfig",
+    "generate": "cloze.decode.config:SamplingOptions",
+}
+_EXCLUDED = {"distill": frozenset({"pairs"})}  # the student is not trained on pairs
+_MODEL, _DATA, _TRAINING = GROUPS = ("Model", "Data", "Training")
+_GROUP_OF = {
+    "model": _MODEL,
+    "vocabulary": _MODEL,
+    "distill": _MODEL,
+    "transfer": _MODEL,
+    "data": _DATA,
+    "sampling": _DATA,
+    "masking": _DATA,
+}
+_CLASSES: dict[str, tuple[type[Any], ...]] = {
+    **{str(command): classes for command, classes in CLASSES.items()},
+    "glue": (FinetuneRecipe,),
+    "recipe": tuple(cls for classes in CLASSES.values() for cls in classes),
+}
+_PATHS = ("FOLDER", "MODEL", "PATH")  # the metavars of options that are paths
+
+
+def document_options(command: str) -> Callable[[F], F]:
+    """Make the options of a function visible: in `inspect.signature` and in `help()`.
+
+    The function has a parameter `**options`, and its docstring says nothing about it.
+    """
+
+    def document(function: F) -> F:
+        signature = inspect.signature(function)
+        declared = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        options = {
+            name: fields
+            for name, fields in collect_options(command).items()
+            if name not in declared
+        }
+        generated = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=keyword_type(fields) | None,
+            )
+            for name, fields in options.items()
+        ]
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*declared.values(), *generated]
+        )
+        function.__doc__ = f"{inspect.getdoc(function)}\n{_list_options(options, command)}"
+        return function
+
+    return document
+
+
+def _list_options(options: "Mapping[str, list[OptionField]]", command: str) -> str:
+    """The options of a command by groups, as sections of a docstring."""
+    lines: list[str] = []
+    for group in GROUPS:
+        found = {name: one for name, one in options.items() if find_group(one) == group}
+        if found:
+            lines += ["", f"{group} options:"]
+        for name, fields in found.items():
+            kind = keyword_type(fields)
+            kind = "str" if get_origin(kind) is Literal else describe_type(kind)
+            entry = f"{name} ({kind}): {describe_option(fields, command, as_flag=False)}"
+            first, *rest = wrap(entry, 88, break_on_hyphens=False)
+            lines += [f"    {first}", *(f"        {line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def keyword_type(fields: "list[OptionField]") -> Any:  # noqa: ANN401
+    """The type of an option as a keyword argument."""
+    merged, flag = merge_types(fields), fields[0].info.flag
+    is_path = flag is not None and flag.metavar in _PATHS
+    if get_origin(merged) is tuple:
+        return PathLike | Sequence[PathLike] if is_path else Sequence[str]
+    return PathLike if is_path else merged
+
+
+def describe_type(kind: Any) -> str:  # noqa: ANN401
+    """A type as source code."""
+    if kind == PathLike:
+        return "PathLike"
+    if kind == PathLike | Sequence[PathLike]:
+        return "PathLike | Sequence[PathLike]"
+    if get_origin(kind) is Literal:
+        return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+
+
+class OptionField(NamedTuple):
+    """The field of a recipe or another configuration that an option sets."""
+
+    cls: type[Any]
+    path: str
+    info: FieldInfo
+
+
+def collect_options(command: str) -> dict[str, list[OptionField]]:
+    """The options of a command, each with its field in every class that has it."""
+    classes = (resolve(CONFIGS[command]),) if command in CONFIGS else _CLASSES[command]
+    found: dict[str, list[OptionField]] = {}
+    for cls in classes:
+        for name, (path, info) in find_options(cls).items():
+            found.setdefault(name, []).append(OptionField(cls, path, info))
+    excluded = _EXCLUDED.get(command, frozenset())
+    return {
+        name: fields
+        for name, fields in found.items()
+        if name not in excluded and (command != "glue" or name in _GLUE)
+    }
+
+
+def find_group(fields: list[OptionField]) -> str:
+    """The group of an option in the help: Model, Data or Training."""
+    return _GROUP_OF.get(fields[0].path.partition(".")[0], _TRAINING)
+
+
+def merge_types(fields: list[OptionField]) -> Any:  # noqa: ANN401
+    """The type of an option: all choices of its fields, or the most general of their types."""
+    hints = list(dict.fromkeys(one.info.hint for one in fields))
+    if all(get_origin(hint) is Literal for hint in hints):
+        return Literal[tuple(dict.fromkeys(choice for hint in hints for choice in get_args(hint)))]
+    general = (kind for kind in (float, int, bool) if kind in hints)
+    is_list = any(get_origin(hint) is tuple and ... in get_args(hint) for hint in hints)
+    return next(general, tuple[str, ...] if is_list else str)
+
+
+def describe_option(fields: list[OptionField], command: str, *, as_flag: bool = True) -> str:
+    """The help of an option: which tasks or families have it, what it does, and its default.
+
+    Other options in the text are named as flags, or else as keyword arguments.
+    """
+    _, path, info = fields[0]
+    text, whose = info.help or path, _describe_owners(fields, command)
+    if whose:
+        text = f"{whose}: {text[0].lower()}{text[1:]}"
+    recipes = DEFAULT_RECIPES.get(whose) or DEFAULT_RECIPES.get(command, {})
+    if "(default" not in text and (default := _describe_default(path, info, recipes, as_flag)):
+        text += f" (default {default})"
+    return f"{text if as_flag else _name_keywords(text)}."
+
+
+def _name_keywords(text: str) -> str:
+    """A text with flags replaced by keyword arguments: --recipe fast by recipe="fast"."""
+    text = re.sub(r"--(recipe|kind) (\w+)", r'\1="\2"', text)
+    return re.sub(r"--([\w-]+)", lambda found: found[1].replace("-", "_"), text)
+
+
+def _describe_owners(fields: list[OptionField], command: str) -> str:
+    """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
+    classes = {one.cls for one in fields}
+    flag = fields[0].info.flag
+    if command == "finetune":
+        tasks = [*(flag.only if flag else ())]
+        if FinetuneRecipe not in classes:
+            tasks = [TRANSLATE]
+        elif tasks and TranslationRecipe in classes:
+            tasks.append("translate")
+        return ", ".join(tasks).capitalize()
+    if command == "pretrain" and PretrainRecipe not in classes:
+        return LANGUAGE_MODELS
+    return ""
+
+
+def _describe_default(path: str, info: FieldInfo, recipes: Mapping[str, str], as_flag: bool) -> str:
+    """The value in the default recipes; where it depends on the recipe, all of them."""
+    if not recipes:
+        return _format_default(info.default, info, as_flag)
+    values = {
+        whose: _format_default(_look_up(read_values(name), path, info.default), info, as_flag)
+        for name, whose in recipes.items()
+    }
+    if len(set(values.values())) == 1 or not all(values.values()):
+        return next(iter(values.values()))
+    return "; ".join(f"{whose} {value}".strip() for whose, value in values.items())
+
+
+def _look_up(values: Mapping[str, Any], path: str, default: Any) -> Any:  # noqa: ANN401
+    found: Any = values
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return default
+        found = found[name]
+    return found
+
+
+def _format_default(value: object, info: FieldInfo, as_flag: bool) -> str:
+    if isinstance(value, bool) and not as_flag:
+        return str(value)
+    if isinstance(value, bool) and info.flag is not None and "/" in info.flag.name:
+        return info.flag.name.split("/")[0 if value else 1]
+    if value is None or value is MISSING or isinstance(value, bool | tuple | list):
+        return ""
+    return f"{value:g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
