@@ -7,7 +7,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cloze.data.labelled.choices import read_choice_examples
@@ -101,6 +101,9 @@ def test_pairs_in_csv(rows):
 @given(st.lists(st.tuples(FIELD, NAME, st.booleans()), min_size=1, max_size=9))
 @example([("", "-", True), ('"', "pos", True)])
 def test_texts_in_tsv_with_broken_rows(rows):
+    # otherwise another reader may see quoted fields
+    assume(all(good for *_, good in rows) or all('"' not in text for text, *_ in rows))
+    assume(all('""' not in text for text, *_ in rows))
     lines = [
         "sentence\tlabel",
         *(f"{text}\t{label}" if good else f"{text}\t{label}\t" for text, label, good in rows),
@@ -119,7 +122,7 @@ def test_texts_in_tsv_with_broken_rows(rows):
 )
 def test_numbers_in_json_lines(rows):
     data = "\n".join(json.dumps({"text": text, "score": score}) for text, score in rows)
-    found, errors = read(read_text_examples, "a.jsonl", data, number=True)
+    found, errors = read(read_text_examples, "a.jsonl", data, is_regression=True)
     assert not errors
     if any(score != -1 for _, score in rows):
         assert [(one.text, one.label) for one in found] == rows
@@ -147,7 +150,7 @@ def test_columns_with_broken_rows(drawn, scheme, data):
         lines += [f"{word} x {tag}" for word, tag in zip(words, tags, strict=True)]
         lines += ["one-too-few x"] if number in broken else []
         lines.append("")
-    found, errors = read(read_tagged_examples, "a.conll", "\n".join(lines), scheme=scheme)
+    found, errors = read(read_tagged_examples, "a.conll", "\n".join(lines), tag_scheme=scheme)
     kept = [one for number, one in enumerate(drawn) if number not in broken]
     if any(word.startswith("-DOCSTART-") for words, _ in drawn for word in words):
         return

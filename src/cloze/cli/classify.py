@@ -62,9 +62,10 @@ def classify(
         )
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     numbered = files and not texts and text_column is not None and text_column.isdigit()
+    is_table = files and not texts and all(map(_is_table_file, files))
     examples = (
         _read_table(files or [], text_column, pair_column, pair, outcomes)
-        if numbered or pair_column is not None
+        if numbered or is_table or pair_column is not None
         else _read_texts(texts, files, text_column, pair, outcomes)
     )
 
@@ -101,6 +102,12 @@ def _read_texts(
     )
 
 
+def _is_table_file(name: str) -> bool:
+    from cloze.data.input_files import split_endings
+
+    return split_endings(name)[0] in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+
 def _read_table(
     files: list[str],
     text_column: str | None,
@@ -112,6 +119,10 @@ def _read_table(
     from cloze.data.labelled.tables import read_text_examples
 
     examples = read_text_examples(
-        list(files), text=text_column, pair=pair_column, label=False, on_error=outcomes.on_error
+        list(files),
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=False,
+        on_error=outcomes.on_error,
     )
     return (replace(one, pair=one.pair if pair is None else pair) for one in examples)

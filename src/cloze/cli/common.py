@@ -295,7 +295,7 @@ def read_inputs(
         for number, text in enumerate(inputs or [], 1)
     ]
     _warn_of_files(inputs or ())
-    return chain(*given, read_rows(list(files or []), column=column, on_error=on_error))
+    return chain(*given, read_rows(list(files or []), text_column=column, on_error=on_error))
 
 
 def _warn_of_files(inputs: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -37,6 +38,7 @@ COMPRESSED_ENDINGS = (".gz", ".xz", ".bz2", ".zst")
 INPUT_BYTES = 2**10
 MAX_OUTPUT_BYTES = 2**20
 MAX_LINE_BYTES = 2**28  # so that a file without line ends cannot fill the memory
+PEEK_LINES, PEEK_BYTES = 1000, 2**20  # from which the delimiter of a table is detected
 
 _DECOMPRESS = "add the ending to its name (.txt.gz, …), or decompress it first"
 _CONVERT = "convert the file: iconv -f UTF-16 -t UTF-8"
@@ -301,16 +303,42 @@ class TextLines(Iterator[str]):
 
     def __init__(self, stream: BinaryIO, file: str) -> None:
         self._stream = stream
+        self._ahead: deque[bytes | UnreadableFileError] = deque()  # read by `peek`
         self.file = file
         self.number = 0
 
-    def __next__(self) -> str:
+    def peek(self) -> tuple[list[str], bool]:
+        """The first lines, which are read again, and whether these are all of the file.
+
+        Lines that are not UTF-8 are left out.
+        """
+        found: list[str] = []
+        size = 0
+        while len(self._ahead) < PEEK_LINES and size < PEEK_BYTES:
+            try:
+                self._ahead.append(self._read_line(self.number + len(self._ahead) + 1))
+            except UnreadableFileError as error:
+                self._ahead.append(error)
+            line = self._ahead[-1]
+            if not line or isinstance(line, UnreadableFileError):
+                return found, True
+            size += len(line)
+            with suppress(UnicodeDecodeError):
+                found.append(line.removeprefix(codecs.BOM_UTF8).decode())
+        return found, False
+
+    def _read_line(self, number: int) -> bytes:
         try:
-            line = self._stream.readline(MAX_LINE_BYTES)
+            return self._stream.readline(MAX_LINE_BYTES)
         except OSError as error:
             raise UnreadableFileError(
-                f"{self.file}:{self.number + 1}: {error}", fix="download or compress the file again"
+                f"{self.file}:{number}: {error}", fix="download or compress the file again"
             ) from error
+
+    def __next__(self) -> str:
+        line = self._ahead.popleft() if self._ahead else self._read_line(self.number + 1)
+        if isinstance(line, UnreadableFileError):
+            raise line
         self.number += 1
         if self.number == 1:
             line = self._check_first(line)

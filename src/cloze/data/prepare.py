@@ -136,7 +136,7 @@ class _Preparation:
     def run(self, sources: Source | list[Source]) -> Iterator[PreparationProgress]:
         """Write the shards; yield the progress after each."""
         chunks = DocumentChunks(
-            read_rows(sources, column=self._options.text_column, on_error=self._handle_error)
+            read_rows(sources, text_column=self._options.text_column, on_error=self._handle_error)
         )
         size = documents = sentences = tokens = reused = 0
         for number, planned in enumerate(self._write_shards(chunks), 1):

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
+from cloze.data.delimiters import detect_dialect
 from cloze.data.input_files import (
     MAX_LINE_BYTES,
     STDIN,
@@ -24,6 +25,7 @@ from cloze.data.input_files import (
     split_endings,
 )
 from cloze.data.labelled.columns import (
+    TEXTS,
     RequestedColumns,
     find_column,
     format_names,
@@ -32,17 +34,6 @@ from cloze.data.labelled.columns import (
 )
 from cloze.errors import InputError, MissingExtraError
 
-# If no text column is given, it is the first of these that a table has, or its only column.
-TEXT_COLUMNS = (
-    "text",
-    "sentence",
-    "content",
-    "document",
-    "body",
-    "article",
-    "passage",
-    "paragraph",
-)
 PARQUET_BATCH_ROWS = 1024  # Parquet rows in memory at once
 
 
@@ -124,12 +115,12 @@ def parse_json_lines(lines: TextLines) -> Iterator[NumberedValue | InputError]:
 
 def read_csv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """Comma-separated fields; quoted fields may contain commas, quotes and newlines."""
-    return _read_table(parse_csv(lines), column, lines.file)
+    return _read_table(parse_table(lines, "csv"), column, lines.file)
 
 
 def read_tsv(lines: TextLines, column: str | None) -> Iterator[RowOrError]:
     """Tab-separated fields."""
-    return _read_table(parse_tsv(lines), column, lines.file)
+    return _read_table(parse_table(lines, "tsv"), column, lines.file)
 
 
 def _read_table(
@@ -137,6 +128,7 @@ def _read_table(
 ) -> Iterator[RowOrError]:
     """The first row is a header, unless a column number is requested and it looks like data."""
     first: list[str] = []
+    names: list[str] = []
     what = "the header"
     at = 0
     for found in records:
@@ -154,39 +146,35 @@ def _read_table(
         if len(record) != len(first):
             yield column_count_error(record, first, what, f"{file}:{line}")
         else:
-            yield make_row(record[at], file, line)
+            yield make_row(record[at], file, line, names[at])
 
 
 def column_count_error(
     record: Sequence[str], first: Sequence[str], what: str, where: str
 ) -> InputError:
     """The error for a record with more or fewer fields than the first."""
-    can_quote = split_endings(where.rpartition(":")[0])[0] == ".csv"  # other formats have no quotes
+    can_quote = split_endings(where.rpartition(":")[0])[0] == ".csv"  # in others few fields are
     return InputError(
         f"{where}: {len(record)} column{'s' * (len(record) != 1)}, but {what} has {len(first)}",
-        fix="quote fields that contain a comma, or correct the row"
+        fix="quote fields that contain the delimiter, or correct the row"
         if can_quote
         else "correct the row",
     )
 
 
-def parse_csv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
-    """The fields of every record (RFC 4180), with the line where it begins."""
+def parse_table(lines: TextLines, format_: str) -> Iterator[NumberedValue | InputError]:
+    """The fields of every record of a csv or tsv file, with the line where it begins.
+
+    The delimiter is detected (`data/delimiters.py`). Quotes have a meaning only where they enclose
+    fields: the registered format text/tab-separated-values has no quoting, and sentences in GLUE
+    begin with a single quote, after which a quoting reader would join many lines.
+    """
     # The limit applies to the whole process. It is raised and never restored, so that readers in
     # several threads do not affect each other.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
-    # strict: an unclosed quote is an error, not a very long field
-    return _number_records(csv.reader(lines, strict=True), lines)
-
-
-def parse_tsv(lines: TextLines) -> Iterator[NumberedValue | InputError]:
-    r"""The fields of every line; quotes have no special meaning.
-
-    The registered format (text/tab-separated-values) has no quoting, and corpora rely on that:
-    sentences in GLUE begin with a single quote, after which a quoting reader would join many lines.
-    """
-    records = map(lambda line: line.rstrip("\r\n").split("\t"), lines)  # noqa: C417 - a generator would end at an error
-    return _number_records(records, lines)
+    first, complete = lines.peek()
+    dialect = detect_dialect(first, format_, complete=complete)
+    return _number_records(dialect.split(lines), lines)
 
 
 def _number_records(
@@ -231,8 +219,8 @@ def _read_parquet_text(path: Path, column: str | None) -> Iterator[RowOrError]:
         if isinstance(found, InputError):
             yield found
         else:
-            (value,) = found[1].values()
-            yield make_row(value, str(path), found[0])
+            ((name, value),) = found[1].items()
+            yield make_row(value, str(path), found[0], name)
 
 
 def _choose_text_columns(names: Sequence[str], column: str | None, where: str) -> list[str]:
@@ -323,13 +311,14 @@ def extract_rows(
         except InputError as error:
             yield error
         else:
-            yield make_row(value, file, line)
+            yield make_row(value, file, line, chosen)
 
 
-def make_row(value: object, file: str, line: int) -> RowOrError:
+def make_row(value: object, file: str, line: int, column: str | None = None) -> RowOrError:
     """Make a row from a string or a list of lines."""
+    where = f"{file}:{line}" if column is None else f"{file}:{line}: column {column!r}"
     try:
-        return Row(parse_text(value, f"{file}:{line}"), file, line, is_document=True)
+        return Row(parse_text(value, where), file, line, is_document=True)
     except InputError as error:
         return error
 
@@ -338,7 +327,9 @@ def parse_text(value: object, where: str) -> str:
     """Convert a string or a list of lines to a text; raise if it is not valid text."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         value = "\n".join(value)
-    if not isinstance(value, str):
+    if value is None:
+        wrong = "the text is missing (None)"
+    elif not isinstance(value, str):
         wrong = f"{repr(value)[:40]} is not text"
     elif "\0" in value:
         wrong = "the text contains a NUL character"
@@ -358,16 +349,16 @@ def _is_encodable(text: str) -> bool:
 
 
 def choose_text_column(names: Sequence[str], column: str | None, where: str) -> str:
-    """The text column: the requested one, one with a known name, or the only one."""
+    """The text column: the requested one, the first with a known name, or the only one."""
     column = find_column(names, column, where)
     if column is None:
         known = {str(name).strip().lower(): name for name in reversed(names)}
-        likely = (known[name] for name in TEXT_COLUMNS if name in known)
+        likely = (known[name] for name in TEXTS if name in known)
         column = next(likely, names[0] if len(names) == 1 else None)
     if column is None:
         raise InputError(
             f"{where}: the text column is unknown, the columns are {format_names(names)}",
-            fix="name it: --text-column NAME (column= in Python), or its 1-based number",
+            fix="name it: --text-column NAME (text_column= in Python), or its 1-based number",
         )
     if names.count(column) > 1:
         raise InputError(f"{where}: two columns are named {column!r}", fix="rename one")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from cloze.data.input_files import STDIN, TEXT_FORMATS, TextLines, find_files, split_endings
+from cloze.data.objects import Frame, open_rows
 from cloze.data.readers import (
     Row,
     RowOrError,
@@ -41,15 +42,24 @@ __all__ = [
 
 _EMPTY_FIX = "check the command that writes to the pipe"
 
-Source: TypeAlias = PathLike | Iterable[str | Mapping[str, Any]]
+Source: TypeAlias = (
+    PathLike
+    | Frame
+    | Iterable[str]
+    | Iterable[Mapping[str, Any]]
+    | Iterable[str | Mapping[str, Any]]
+)
 Sources: TypeAlias = Source | Iterable[Source]
 OnError: TypeAlias = Literal["raise"] | Callable[[InputError], object]
 T = TypeVar("T")
 
 
-def as_list(sources: PathLike | Iterable[Any]) -> list[Any]:
-    """A list of sources, from one or several."""
-    return list(sources) if isinstance(sources, list | tuple) else [sources]
+def as_list(sources: PathLike | Frame | Iterable[Any]) -> list[Any]:
+    """A list of sources, from one or several; a list of mappings is one source."""
+    if not isinstance(sources, list | tuple):
+        return [sources]
+    is_rows = bool(sources) and isinstance(sources[0], Mapping)
+    return [sources] if is_rows else list(sources)
 
 
 def check_rereadable(sources: Sources, *, fix: str = "save it to a file and name that") -> None:
@@ -72,14 +82,18 @@ def is_stream(source: Source) -> bool:
 
 @contextmanager
 def store_streams(
-    sources: list[Source], folder: Path, *, column: str | None = None, skip_broken: bool = False
+    sources: list[Source],
+    folder: Path,
+    *,
+    text_column: str | int | None = None,
+    skip_broken: bool = False,
 ) -> Iterator[list[Source]]:
     """The same sources with streams stored in files, in a temporary folder.
 
     Args:
         sources: sources as for `read_rows`.
         folder: folder for the files.
-        column: text column of tables.
+        text_column: text column of tables.
         skip_broken: store items of an iterator that cannot be read as null instead of raising.
     """
     if not any(map(is_stream, sources)):
@@ -87,7 +101,7 @@ def store_streams(
         return
     with tempfile.TemporaryDirectory(prefix=".text-", dir=folder) as temporary:
         yield [
-            _store_stream(source, Path(temporary) / str(number), column, skip_broken)
+            _store_stream(source, Path(temporary) / str(number), _to_name(text_column), skip_broken)
             if is_stream(source)
             else source
             for number, source in enumerate(sources, 1)
@@ -100,7 +114,7 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
     if not isinstance(source, str | os.PathLike):
         path = folder / "rows.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            for row in _read_iterable(check_row_source(source), column):
+            for row in _read_object(source, column):
                 if isinstance(row, Row):
                     file.write(json.dumps(row.text) + "\n")
                 elif skip_broken:
@@ -124,7 +138,7 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
 def read_rows(
     sources: Sources,
     *,
-    column: str | None = None,
+    text_column: str | int | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[Row]:
     """Read the rows of all sources lazily, in order.
@@ -132,20 +146,25 @@ def read_rows(
     A missing file is reported immediately, not when it is reached.
 
     Args:
-        sources: a path, folder, glob, or `-` for standard input; an iterable of texts or of
-            mappings, such as a `datasets` object; or a list of these. Strings in a list are paths.
-        column: text column of tables: name or 1-based number (default: auto-detected by name). A
-            csv or tsv has a header, unless a number is given and its first row looks like data.
+        sources: a path, folder, glob, or `-` for standard input; a data frame (pandas, polars), a
+            `datasets` object, a list or another iterable of mappings, a column of texts; or a list
+            of these. Strings in a list are paths.
+        text_column: text column of tables: name or 1-based number (default: auto-detected by name).
+            A csv or tsv has a header, unless a number is given and its first row looks like data.
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
     report = get_error_handler(on_error)
     streams: list[Iterator[RowOrError]] = []
     for source in as_list(sources):
         try:
-            streams += _open_source(source, column)
+            streams += _open_source(source, _to_name(text_column))
         except InputError as error:
             report(error)
     return _read_streams(streams, report)
+
+
+def _to_name(column: str | int | None) -> str | None:
+    return None if column is None else str(column)
 
 
 def _read_streams(
@@ -181,33 +200,16 @@ def fingerprint_files(sources: Sources) -> list[list[str | int]] | None:
 
 
 def _open_source(source: Source, column: str | None) -> list[Iterator[RowOrError]]:
+    if not isinstance(source, str | os.PathLike):
+        return [_read_object(source, column)]
     if source == "-":
         return [check_complete(read_plain_text(TextLines(sys.stdin.buffer, STDIN)), STDIN)]
-    if isinstance(source, str | os.PathLike):
-        return [read_file(path, column) for path in find_files(source)]
-    return [_read_iterable(check_row_source(source), column)]
+    return [read_file(path, column) for path in find_files(source)]
 
 
-def check_row_source(source: Iterable[T]) -> Iterable[T]:
-    """Return the source if it is an iterable of rows; otherwise raise."""
-    # a dictionary of splits, or a data frame
-    if isinstance(source, Mapping) or hasattr(source, "columns"):
-        raise InputError(
-            f"a {type(source).__name__} is not an iterable of rows", fix=_describe_row_fix(source)
-        )
-    return source
-
-
-def _describe_row_fix(source: object) -> str:
-    if hasattr(source, "columns"):
-        return "pass one column (table['text']), or a list of rows"
-    if isinstance(source, Mapping) and any(isinstance(value, str) for value in source.values()):
-        return "it is one row: pass the rows as one source, a list in a list ([[row, row]])"
-    return "pass one split (data['train'])"
-
-
-def _read_iterable(source: Iterable[object], column: str | None) -> Iterator[RowOrError]:
-    return extract_rows(enumerate(source, 1), column, f"<{type(source).__name__}>")
+def _read_object(source: object, column: str | None) -> Iterator[RowOrError]:
+    rows = open_rows(source)
+    return extract_rows(enumerate(rows, 1), column, rows.name)
 
 
 def get_error_handler(on_error: OnError) -> Callable[[InputError], object]:

@@ -328,7 +328,11 @@ def _source(
 
     def examples(file: Path) -> Iterator[TextExample]:
         return read_text_examples(
-            file, text=task.text, pair=task.pair, label=task.label, number=number
+            file,
+            text_column=task.text,
+            pair_column=task.pair,
+            label_column=task.label,
+            is_regression=number,
         )
 
     return [example for file in listed for example in islice(examples(file), limit)]

@@ -131,7 +131,7 @@ def read_lines(sources: Sequence[Source], table: LanguageModelData) -> Lines:
 def _read_column(sources: Sequence[Source], column: str | None) -> list[str]:
     if not sources:
         return []
-    return [row.text for row in read_rows(list(sources), column=column) if row.text.strip()]
+    return [row.text for row in read_rows(list(sources), text_column=column) if row.text.strip()]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def pretrain_ngram(
         min_count=vocabulary.min_count,
         lowercase=vocabulary.lowercase,
         memory=recipe.run.memory_mib,
-        column=recipe.data.text_column,
+        text_column=recipe.data.text_column,
         force=force,
         progress=callbacks.on_progress,
     )
@@ -80,7 +80,7 @@ def train_ngram(
     min_count: int = 2,
     lowercase: bool | None = None,
     memory: int = 1024,
-    column: str | None = None,
+    text_column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Model:
@@ -97,7 +97,7 @@ def train_ngram(
         min_count: rarer words are counted as <unk>, so that its probability is estimated.
         lowercase: remove case and accents (default: for word and wordpiece only).
         memory: MiB of memory for counting; the rest is stored in temporary files beside `out`.
-        column: text column of tables (default: found by its name).
+        text_column: text column of tables (default: found by its name).
         force: overwrite what is in `out`.
         progress: called with (stage, done, total).
     """
@@ -107,7 +107,7 @@ def train_ngram(
     target = check_output_path(out, force)
 
     def texts(progress: ProgressCallback | None = None) -> Iterator[str]:
-        rows = read_rows(sources, column=column)
+        rows = read_rows(sources, text_column=text_column)
         return (text for text in iter_texts(rows, progress) if text.strip())
 
     with lock_folder(target):

@@ -60,7 +60,7 @@ def vocabulary(
     )
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
     with open_callbacks(progress, callbacks) as opened:
-        rows = read_rows(sources, column=text_column, on_error=on_error)
+        rows = read_rows(sources, text_column=text_column, on_error=on_error)
         tokenizer = train_tokenizer(
             (row.text for row in rows),
             kind=options.kind,

@@ -44,7 +44,7 @@ def pretrain_word2vec(
         settings=recipe.run,
         text=recipe.vocabulary,
         config=recipe.model.new_config,
-        column=recipe.data.text_column,
+        text_column=recipe.data.text_column,
         force=force,
         progress=callbacks.on_progress,
     )
@@ -64,7 +64,7 @@ def train_word2vec(
     settings: Word2VecRun | None = None,
     text: Word2VecVocabulary | None = None,
     config: Word2VecConfig | None = None,
-    column: str | None = None,
+    text_column: str | None = None,
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Model:
@@ -76,7 +76,7 @@ def train_word2vec(
         settings: hyperparameters of the training.
         text: how text is split into words.
         config: the size of the vectors, and their character n-grams.
-        column: text column of tables (default: found by its name).
+        text_column: text column of tables (default: found by its name).
         force: overwrite what is in `out`.
         progress: called with (stage, done, total).
     """
@@ -87,7 +87,7 @@ def train_word2vec(
     check_rereadable(sources)
 
     def texts() -> Iterator[str]:
-        return (row.text for row in read_rows(sources, column=column))
+        return (row.text for row in read_rows(sources, text_column=text_column))
 
     with ExitStack() as stack:
         if folder is not None:

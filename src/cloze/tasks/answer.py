@@ -4,7 +4,7 @@ t tokens of a window, c tokens of the context in it, l tokens of the longest ans
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
@@ -18,12 +18,14 @@ from cloze.config import in_range
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, QuestionExample
+from cloze.data.labelled.questions import read_question_examples
+from cloze.data.objects import open_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
-from cloze.tasks.inputs import check_texts, open_model
+from cloze.tasks.inputs import Texts, check_contexts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 from cloze.text.words import expand_to_words
@@ -115,14 +117,14 @@ def answer(  # type: ignore[overload-overlap]  # a str is an iterable of str, to
 @overload
 def answer(
     model: Model | PathLike,
-    question: Iterable[str],
-    context: str | Iterable[str],
+    question: Texts,
+    context: str | Iterable[str] | None = None,
     **options: Unpack[AnswerOptions],
 ) -> Results[AnswerResult]: ...
 def answer(
     model: Model | PathLike,
-    question: str | Iterable[str],
-    context: str | Iterable[str],
+    question: str | Texts,
+    context: str | Iterable[str] | None = None,
     *,
     top: int = 1,
     max_answer_tokens: int = MAX_ANSWER_TOKENS,
@@ -137,8 +139,9 @@ def answer(
 
     Args:
         model: a model for question answering, or its folder.
-        question: a question, or several.
-        context: the text that contains the answer: one for all questions, or one for each.
+        question: a question, or several: a list, a column, or a table with questions and contexts.
+        context: the text that contains the answer: one for all questions, or one for each; not for
+            a table.
         top: number of candidates to return.
         max_answer_tokens: maximum length of an answer, in tokens.
         allow_no_answer: whether the result may be "no answer". Default: if the model was trained on
@@ -153,18 +156,7 @@ def answer(
     """
     model = open_model(model, "answer")
     task = override_truncation(resolve_task("answer", model), truncation, overlap)
-    questions, contexts = check_texts(question, "question"), check_texts(context, "context")
-    if isinstance(context, str):
-        contexts *= len(questions)
-    elif len(questions) != len(contexts) or isinstance(question, str):
-        raise InputError(
-            f"there are {len(questions):,} questions, but {len(contexts):,} contexts",
-            fix="pass one context for all questions, or one for each",
-        )
-    examples = [
-        QuestionExample(question=one, context=other, origin=Origin(line=number))
-        for number, (one, other) in enumerate(zip(questions, contexts, strict=True), 1)
-    ]
+    examples = _make_examples(question, context)
     found = predict(
         model,
         examples,
@@ -177,6 +169,19 @@ def answer(
         progress=progress,
     )
     return found[0] if isinstance(question, str) else Results(found)
+
+
+def _make_examples(
+    question: str | Texts, context: str | Iterable[str] | None
+) -> list[QuestionExample]:
+    if context is None and isinstance(question, str):
+        raise InputError("there is no context", fix="pass the text that contains the answer")
+    if context is None:  # a table; its answers are not used
+        return [replace(one, answers=None) for one in read_question_examples(open_rows(question))]
+    return [
+        QuestionExample(question=one, context=other, origin=Origin(line=number))
+        for number, (one, other) in enumerate(check_contexts(question, context), 1)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

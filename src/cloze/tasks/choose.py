@@ -1,7 +1,7 @@
 """`choose`: multiple choice."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
 import torch
@@ -9,7 +9,9 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, override_truncation
+from cloze.data.labelled.choices import read_choice_examples
 from cloze.data.labelled.examples import ChoiceExample, Origin
+from cloze.data.objects import open_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
@@ -21,7 +23,7 @@ from cloze.tasks.inference import (
     encode_long,
     resolve_task,
 )
-from cloze.tasks.inputs import check_text, check_texts, open_model
+from cloze.tasks.inputs import Texts, check_text, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 
 
@@ -95,16 +97,16 @@ def choose(  # type: ignore[overload-overlap]  # a str is an iterable of str, to
 @overload
 def choose(
     model: Model | PathLike,
-    text: Iterable[str],
-    options: Iterable[Sequence[str]],
+    text: Texts,
+    options: Iterable[Sequence[str]] | None = None,
     *,
     question: Iterable[str | None] | None = None,
     **settings: Unpack[ChooseOptions],
 ) -> Results[Choice]: ...
 def choose(
     model: Model | PathLike,
-    text: str | Iterable[str],
-    options: Sequence[str] | Iterable[Sequence[str]],
+    text: str | Texts,
+    options: Sequence[str] | Iterable[Sequence[str]] | None = None,
     *,
     question: str | Iterable[str | None] | None = None,
     truncation: str | None = None,
@@ -115,8 +117,9 @@ def choose(
 
     Args:
         model: a model for multiple choice, or its folder.
-        text: a text, or several.
-        options: two or more options; for several texts, a list of options for each.
+        text: a text, or several: a list, a column, or a table with texts and options.
+        options: two or more options; for several texts, a list of options for each; not for a
+            table.
         question: a question about the text; for several texts, one for each.
         truncation: for texts that are too long: head, tail or head+tail. Default: the setting of
             the folder; without one, such a text is an error.
@@ -125,7 +128,12 @@ def choose(
     """
     model = open_model(model, "choose")
     task = override_truncation(resolve_task("choose", model), truncation, None)
-    if isinstance(text, str):
+    if options is None:
+        if isinstance(text, str):
+            raise InputError("there are no options", fix="pass two or more options")
+        # labels, if the table has them, are not used
+        examples = [replace(one, label=None) for one in read_choice_examples(open_rows(text))]
+    elif isinstance(text, str):
         examples = [_make_example(text, options, question, 1)]
     else:
         texts = check_texts(text)

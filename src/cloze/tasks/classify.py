@@ -24,7 +24,7 @@ from cloze.tasks.inference import (
     predicts_next_sentence,
     resolve_task,
 )
-from cloze.tasks.inputs import check_pairs, open_model
+from cloze.tasks.inputs import Texts, check_pairs, open_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,8 @@ class ClassifyOptions(TypedDict, total=False):
 
     truncation: str | None
     overlap: int | None
+    text_column: str | int | None
+    pair_column: str | int | None
     batch_tokens: int | None
     progress: ProgressCallback | None
 
@@ -88,17 +90,19 @@ def classify(  # type: ignore[overload-overlap]  # a str is an iterable of str, 
 @overload
 def classify(
     model: Model | PathLike,
-    text: Iterable[str],
+    text: Texts,
     pair: Iterable[str] | None = None,
     **options: Unpack[ClassifyOptions],
 ) -> Results[Classification]: ...
 def classify(
     model: Model | PathLike,
-    text: str | Iterable[str],
+    text: str | Texts,
     pair: str | Iterable[str] | None = None,
     *,
     truncation: str | None = None,
     overlap: int | None = None,
+    text_column: str | int | None = None,
+    pair_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Classification | Results[Classification]:
@@ -108,18 +112,21 @@ def classify(
 
     Args:
         model: a model for classification, or its folder.
-        text: a text, or several.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pair: the second text of each, for a model that was trained on pairs.
         truncation: for texts that are too long: head, tail, head+tail, or window (all of the text,
             in overlapping windows). Default: the setting of the folder; without one,
             such a text is an error.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
+        pair_column: column of the second text (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "classify")
     task = override_truncation(resolve_task("classify", model), truncation, overlap)
-    texts, pairs = check_pairs(text, pair)
+    texts, pairs = check_pairs(text, pair, text_column, pair_column)
     seconds: Sequence[str | None] = pairs or [None] * len(texts)
     examples = [
         TextExample(text=one, pair=other, origin=Origin(line=number))

@@ -85,8 +85,9 @@ def compare(
 
     Args:
         models: a list of folders, or a mapping of names to models or folders.
-        data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
-            mappings with the same columns; or examples of `cloze.data.labelled`.
+        data: files, folders, globs or `-` (standard input); a data frame (pandas, polars),
+            a `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
+            labels); or examples of `cloze.data.labelled`.
         truncation: for texts that are too long: head, tail, head+tail or window.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
@@ -308,7 +309,7 @@ def _compare_language(
     """Score language models on the same text, one sentence per line."""
     lines = read_rows(
         as_list(data),
-        column=options.get("text_column"),
+        text_column=options.get("text_column"),
         on_error=skipped.append if options["skip_bad"] else "raise",
     )
     texts = [row.text for row in lines]

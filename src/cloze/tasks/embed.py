@@ -25,7 +25,7 @@ from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
-from cloze.tasks.inputs import OnError, check_texts, open_model
+from cloze.tasks.inputs import OnError, Texts, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
@@ -48,6 +48,7 @@ class EmbedOptions(TypedDict, total=False):
     normalize: bool | None
     truncation: str | None
     overlap: int | None
+    text_column: str | int | None
     batch_tokens: int
     progress: ProgressCallback | None
     on_error: OnError | None
@@ -57,7 +58,7 @@ class EmbedOptions(TypedDict, total=False):
 @overload
 def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first that fits is taken
     model: Model | PathLike,
-    texts: str | Iterable[str],
+    texts: str | Texts,
     *,
     pooling: Literal["none"],
     **options: Unpack[EmbedOptions],
@@ -65,7 +66,7 @@ def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first t
 @overload
 def embed(
     model: Model | PathLike,
-    texts: str | Iterable[str],
+    texts: str | Texts,
     *,
     pooling: str | None = None,
     **options: Unpack[EmbedOptions],
@@ -73,13 +74,14 @@ def embed(
 @torch.inference_mode()
 def embed(
     model: Model | PathLike,
-    texts: str | Iterable[str],
+    texts: str | Texts,
     *,
     pooling: str | None = None,
     layers: str | int | Sequence[int] = "last",
     normalize: bool | None = None,
     truncation: str | None = None,
     overlap: int | None = None,
+    text_column: str | int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
@@ -89,7 +91,7 @@ def embed(
 
     Args:
         model: an encoder, or its folder.
-        texts: a text, or several.
+        texts: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pooling: cls, mean, max or none; sentence-transformers folders also use
             mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the setting of the folder,
             else mean.
@@ -100,6 +102,8 @@ def embed(
             windows; each token is taken from the window with the most context). Default: the
             setting of the folder; without one, such a text is an error.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch.
         progress: called with the number of sequences done.
         on_error: called with the index and the error of a text that is too long; its row is NaN
@@ -107,7 +111,7 @@ def embed(
         on_truncated: called with the index of a truncated text and the number of removed tokens.
     """
     model = open_model(model, "embed")
-    rows = check_texts(texts)
+    rows = check_texts(texts, text_column=text_column)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]

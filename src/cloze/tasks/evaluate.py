@@ -98,8 +98,9 @@ def evaluate(
 
     Args:
         model: a model, or its folder; the table above says what each kind is evaluated on.
-        data: files, folders, globs or `-` (standard input); a `datasets` object or a list of
-            mappings with the same columns; or examples of `cloze.data.labelled`. For an encoder
+        data: files, folders, globs or `-` (standard input); a data frame (pandas, polars),
+            a `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
+            labels); or examples of `cloze.data.labelled`. For an encoder
             without a task running text, or pairs of texts with a number each; for a language model
             text with one sentence per line; for a translator two files, source and target; for word
             vectors files of analogies (`a b c d`, `: section`) and of rated pairs of words.

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
@@ -37,8 +37,7 @@ class TaskFunctions:
     example: type
     reader: str
     module: str
-    columns: dict[str, str] = field(default_factory=dict)
-    """Keys of `Columns` to parameters of the reader."""
+    columns: tuple[str, ...] = ()  # keys of `Columns` that the reader has
 
     @property
     def read(self) -> Callable[..., Iterator[Any]]:
@@ -72,13 +71,13 @@ TASK_FUNCTIONS: dict[str, TaskFunctions] = {
         example=TextExample,
         reader="cloze.data.labelled.tables:read_text_examples",
         module="cloze.tasks.classify",
-        columns={"text_column": "text", "pair_column": "pair", "label_column": "label"},
+        columns=("text_column", "pair_column", "label_column"),
     ),
     "tag": TaskFunctions(
         example=TaggedExample,
         reader="cloze.data.labelled.tags:read_tagged_examples",
         module="cloze.tasks.tag",
-        columns={"tag_column": "column", "tag_scheme": "scheme"},
+        columns=("tag_column", "tag_scheme"),
     ),
     "answer": TaskFunctions(
         example=QuestionExample,
@@ -172,7 +171,7 @@ def read_labelled(
                     if functions.columns
                     else "leave it out",
                 )
-            options[functions.columns[name]] = value
+            options[name] = value
     kinds = tuple(one.example for one in TASK_FUNCTIONS.values())
     if isinstance(data, list | tuple) and data and isinstance(data[0], kinds):
         if not isinstance(data[0], functions.example):
@@ -182,8 +181,8 @@ def read_labelled(
             )
         return list(data)
     if task.name == "classify":
-        options["number"] = model.config.problem_type == "regression"
-    return list(functions.read(list(data) if isinstance(data, tuple) else data, **options))
+        options["is_regression"] = model.config.problem_type == "regression"
+    return list(functions.read(data, **options))
 
 
 def score_predictions(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_text_examples
-from cloze.data.sources import Source, as_list
+from cloze.data.sources import Source
 from cloze.errors import InputError
 from cloze.metrics.scorer import make_scorer
 from cloze.progress import ProgressCallback
@@ -99,9 +99,13 @@ def read_scored_pairs(
     given = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], TextExample)
     read: Any = data
     if not given:
-        columns = {"text": text_column, "pair": pair_column, "label": label_column}
         read = read_text_examples(
-            as_list(data), **columns, number=True, on_error=report or _raise_with_hint
+            data,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            is_regression=True,
+            on_error=report or _raise_with_hint,
         )
     kept = []
     for example in read:

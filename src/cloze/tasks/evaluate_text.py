@@ -42,7 +42,7 @@ def evaluate_language_model(
     model: LanguageModel | Model,
     data: Source | Sequence[Any],
     *,
-    text_column: str | None = None,
+    text_column: str | int | None = None,
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
 ) -> CorpusEvaluation:
@@ -50,7 +50,7 @@ def evaluate_language_model(
     since = time.perf_counter()
     skipped: list[InputError] = []
     lines = read_rows(
-        as_list(data), column=text_column, on_error=skipped.append if skip_bad else "raise"
+        as_list(data), text_column=text_column, on_error=skipped.append if skip_bad else "raise"
     )
     found = score_language_model(
         open_language_model(model, "evaluate"), (row.text for row in lines)
@@ -70,7 +70,7 @@ def evaluate_masked(
     data: Source | Sequence[Any],
     *,
     max_length: int | None = None,
-    text_column: str | None = None,
+    text_column: str | int | None = None,
     skip_bad: bool = False,
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressCallback | None = None,
@@ -85,7 +85,11 @@ def evaluate_masked(
     in_range("max_length", size, MIN_LENGTH, model.max_length)
     masking = make_evaluation_masking(Masking.from_tokenizer(model.tokenizer))
     skipped: list[InputError] = []
-    options = CorpusOptions(hold_out=0.0, text_column=text_column, skip_bad=skip_bad)
+    options = CorpusOptions(
+        hold_out=0.0,
+        text_column=None if text_column is None else str(text_column),
+        skip_bad=skip_bad,
+    )
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         corpus = prepare_corpus(
             as_list(data), model.tokenizer, folder, options, workers=1, on_skip=skipped.append

@@ -1,6 +1,6 @@
 """`fill`: predict masked tokens.  m masks of a text, v tokens of the vocabulary."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
@@ -15,7 +15,7 @@ from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import describe_heads, iterate_logits
-from cloze.tasks.inputs import check_texts, open_model
+from cloze.tasks.inputs import Texts, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.backends import BYTES
 
@@ -97,6 +97,7 @@ class FillOptions(TypedDict, total=False):
     top: int
     candidates: Sequence[str] | None
     skip_blank: bool
+    text_column: str | int | None
     batch_tokens: int | None
     progress: ProgressCallback | None
 
@@ -107,15 +108,16 @@ def fill(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 ) -> FillResult: ...
 @overload
 def fill(
-    model: Model | PathLike, text: Iterable[str], **options: Unpack[FillOptions]
+    model: Model | PathLike, text: Texts, **options: Unpack[FillOptions]
 ) -> Results[FillResult]: ...
 def fill(
     model: Model | PathLike,
-    text: str | Iterable[str],
+    text: str | Texts,
     *,
     top: int = 5,
     candidates: Sequence[str] | None = None,
     skip_blank: bool = False,
+    text_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> FillResult | Results[FillResult]:
@@ -127,16 +129,18 @@ def fill(
 
     Args:
         model: a model with a masked-LM head, or its folder.
-        text: a text, or several.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         top: number of words per mask.
         candidates: score only these words. A word of several tokens is scored token by token from
             left to right, p(w₁)·p(w₂ | w₁)…, with as many masks as it has tokens.
         skip_blank: return no masks for a blank text, instead of an error.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
     model = open_model(model, "fill")
-    texts = check_texts(text)
+    texts = check_texts(text, text_column=text_column)
     words = None if candidates is None else check_texts(candidates, "candidate")
     split = check_fill(model, top=top, candidates=words)
     longest = max(map(len, split.values()), default=1)

@@ -1,6 +1,6 @@
 """`generate`: continue texts with a language model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
@@ -16,7 +16,7 @@ from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import check_texts, open_language_model
+from cloze.tasks.inputs import Texts, check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,7 @@ class Options(TypedDict, total=False):
     top_p: float
     stop: bool
     seed: int
+    text_column: str | int | None
     progress: ProgressCallback | None
 
 
@@ -114,12 +115,12 @@ def generate(  # type: ignore[overload-overlap]  # a str is an iterable of str, 
 ) -> Generations: ...
 @overload
 def generate(
-    model: LanguageModel | Model | PathLike, text: Iterable[str], **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike, text: Texts, **options: Unpack[Options]
 ) -> Results[Generations]: ...
 @torch.inference_mode()
 def generate(
     model: LanguageModel | Model | PathLike,
-    text: str | Iterable[str] = "",
+    text: str | Texts = "",
     *,
     max_new_tokens: int = 50,
     samples: int = 1,
@@ -128,6 +129,7 @@ def generate(
     top_p: float = 1.0,
     stop: bool = True,
     seed: int = 0,
+    text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Generations | Results[Generations]:
     """Continue a text, or each of several; the text is read as the start of a sentence.
@@ -140,7 +142,7 @@ def generate(
     Args:
         model: any language model, or its folder: n-gram, NNLM, LSTM, or a causal BERT, which reads
             the last tokens of a text that is longer than its maximum.
-        text: the prompt; an empty one starts a sentence.
+        text: the prompt, or several: a list or a table; an empty one starts a sentence.
         max_new_tokens: maximum number of tokens to generate.
         samples: number of continuations of each text.
         temperature: below 1 less random, above 1 more random; 0 is greedy.
@@ -149,6 +151,8 @@ def generate(
         stop: end where the model generates the end symbol; if False, that symbol is never generated
             and every continuation has `max_new_tokens` tokens.
         seed: seed of the random numbers.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         progress: called after every batch.
     """
     sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -156,7 +160,7 @@ def generate(
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
     model = open_language_model(model, "generate")
-    texts = check_texts(text)
+    texts = check_texts(text, text_column=text_column)
     prompts = [model.encode_prompt(one) for one in texts]
     # every prompt gets the same random numbers, so its samples depend on the seed alone
     rng = torch.Generator().manual_seed(seed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, not_a_model_error, unsupported_function_error
+from cloze.data.objects import Frame, is_table, open_rows
 from cloze.errors import InputError
 from cloze.models.registry import Kind
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cloze.models.language import LanguageModel
 
 OnError = Callable[[int, InputError], object]  # index of the text, and its error
+# several texts: a list, an array, a column; or a table with a text column
+Texts = Iterable[str] | Iterable[Mapping[str, Any]] | Frame
 CHUNK = 4096  # number of inputs of a stream that are sorted by length and computed together
 
 T = TypeVar("T")
@@ -67,13 +70,34 @@ def open_language_model(model: object, function: str) -> "LanguageModel":
     return language_model(found)
 
 
-def check_texts(given: object, name: str = "text") -> list[str]:
-    """Check a text, or each of several, and return a list."""
+def check_texts(
+    given: object, name: str = "text", text_column: str | int | None = None
+) -> list[str]:
+    """Check a text, or each of several, and return a list.
+
+    Several are a list, an array or a column of texts; a data frame, a `datasets` object or mappings
+    with a text column (`text_column`, or found by its name as in training).
+    """
     if isinstance(given, str):
         return [given]
+    if is_table(given):
+        return _read_texts(given, text_column)
     if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray | Mapping):
         return [check_text(given, f"the {name}", "pass a str, or a list of str")]
-    return [check_text(one, f"{name} {number:,}") for number, one in enumerate(given, 1)]
+    several = list(given)
+    if several and isinstance(several[0], Mapping):
+        return _read_texts(several, text_column)
+    if text_column is not None:
+        raise InputError(
+            "text_column is given, but the texts are not in a table", fix="leave text_column out"
+        )
+    return [check_text(one, f"{name} {number:,}") for number, one in enumerate(several, 1)]
+
+
+def _read_texts(table: Any, text_column: str | int | None) -> list[str]:  # noqa: ANN401
+    from cloze.data.sources import read_rows
+
+    return [row.text for row in read_rows(open_rows(table), text_column=text_column)]
 
 
 def check_text(given: object, name: str, fix: str = "pass a str") -> str:
@@ -83,9 +107,26 @@ def check_text(given: object, name: str, fix: str = "pass a str") -> str:
     return given
 
 
-def check_pairs(text: object, pair: object) -> tuple[list[str], list[str] | None]:
-    """Check texts, and the second text of each if they are pairs."""
-    texts = check_texts(text)
+def check_pairs(
+    text: Any,  # noqa: ANN401
+    pair: object,
+    text_column: str | int | None = None,
+    pair_column: str | int | None = None,
+) -> tuple[list[str], list[str] | None]:
+    """Check texts, and the second text of each if they are pairs.
+
+    The columns of a table are found as in training.
+    """
+    if pair is None and (is_table(text) or pair_column is not None or _is_row_list(text)):
+        from cloze.data.labelled.tables import read_text_examples
+
+        read = read_text_examples(
+            open_rows(text), text_column=text_column, pair_column=pair_column, label_column=False
+        )
+        examples = list(read)
+        seconds = [one.pair for one in examples if one.pair is not None]
+        return [one.text for one in examples], seconds or None
+    texts = check_texts(text, text_column=text_column)
     if pair is None:
         return texts, None
     pairs = check_texts(pair, "pair")
@@ -95,6 +136,23 @@ def check_pairs(text: object, pair: object) -> tuple[list[str], list[str] | None
             fix="pass one second text (pair) for each text",
         )
     return texts, pairs
+
+
+def check_contexts(question: object, context: object) -> list[tuple[str, str]]:
+    """Check questions, and pair each with its context, or all with one."""
+    questions, contexts = check_texts(question, "question"), check_texts(context, "context")
+    if isinstance(context, str):
+        contexts *= len(questions)
+    elif len(questions) != len(contexts) or isinstance(question, str):
+        raise InputError(
+            f"there are {len(questions):,} questions, but {len(contexts):,} contexts",
+            fix="pass one context for all questions, or one for each",
+        )
+    return list(zip(questions, contexts, strict=True))
+
+
+def _is_row_list(given: object) -> bool:
+    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Mapping)
 
 
 @dataclass(frozen=True, kw_only=True)

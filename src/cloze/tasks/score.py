@@ -14,6 +14,7 @@ import numpy as np
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
 from cloze.data.labelled.minimal_pairs import MinimalPair, read_minimal_pairs
+from cloze.data.objects import is_table
 from cloze.data.sources import Source
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -22,7 +23,7 @@ from cloze.metrics.perplexity import perplexity
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
 from cloze.results import MAX_SHOWN, Result, Results
-from cloze.tasks.inputs import check_texts, open_language_model, resolve_model
+from cloze.tasks.inputs import Texts, check_texts, open_language_model, resolve_model
 
 PLLMetric = Literal["original", "within_word_l2r"]
 Reduction = Literal["sum", "mean"]
@@ -105,6 +106,7 @@ class ScoreOptions(TypedDict, total=False):
 
     pll_metric: PLLMetric | None
     include_eos: bool
+    text_column: str | int | None
     batch_tokens: int | None
     progress: ProgressCallback | None
 
@@ -115,14 +117,15 @@ def score(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 ) -> TextScore: ...
 @overload
 def score(
-    model: LanguageModel | Model | PathLike, text: Iterable[str], **options: Unpack[ScoreOptions]
+    model: LanguageModel | Model | PathLike, text: Texts, **options: Unpack[ScoreOptions]
 ) -> Results[TextScore]: ...
 def score(
     model: LanguageModel | Model | PathLike,
-    text: str | Iterable[str],
+    text: str | Texts,
     *,
     pll_metric: PLLMetric | None = None,
     include_eos: bool = True,
+    text_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> TextScore | Results[TextScore]:
@@ -138,18 +141,20 @@ def score(
 
     Args:
         model: a language model, an encoder with a masked-LM head, or the folder of one.
-        text: one text or several.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pll_metric: for masked models: "original" masks one token at a time (the default);
             "within_word_l2r" also masks the later tokens of the same word, as the others tell what
             the token is (Kauf and Ivanova 2023).
         include_eos: for causal models: score the end symbol, too.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         batch_tokens: for masked models: maximum number of tokens computed together.
         progress: called after every batch.
     """
     if pll_metric is not None:
         one_of("pll_metric", pll_metric, PLL_METRICS)
     found = resolve_model(model)
-    texts = check_texts(text)
+    texts = check_texts(text, text_column=text_column)
     if _is_masked(found):
         results = _score_masked(
             found, texts, pll_metric or "original", batch_tokens=batch_tokens, progress=progress
@@ -310,8 +315,9 @@ def score_pairs(
 
     Args:
         model: as for `score`.
-        pairs: tuples (acceptable, unacceptable), or files with the columns sentence_good and
-            sentence_bad, as in BLiMP, or else two columns.
+        pairs: tuples (acceptable, unacceptable), or files or a table (a data frame, a `datasets`
+            object, mappings) with the columns sentence_good and sentence_bad, as in BLiMP, or else
+            two columns.
         reduction: compare the sum of the log-probabilities of a sentence, or their mean.
         seed: seed of the bootstrap.
         options: those of `score`.
@@ -337,7 +343,7 @@ def score_pairs(
 
 
 def _check_pairs(pairs: Any) -> list[tuple[str, str]]:  # noqa: ANN401 (see `score_pairs`)
-    if isinstance(pairs, str | os.PathLike):
+    if isinstance(pairs, str | os.PathLike) or is_table(pairs):
         return [(one.good, one.bad) for one in read_minimal_pairs(pairs)]
     checked: list[tuple[str, str]] = []
     rows = list(pairs)

@@ -1,6 +1,6 @@
 """`suggest`: the most probable next words of a text.  v vocabulary."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -12,7 +12,7 @@ from cloze.files import PathLike
 from cloze.models.language import LanguageModel, Logs
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import check_texts, open_language_model
+from cloze.tasks.inputs import Texts, check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +69,24 @@ def suggest(  # type: ignore[overload-overlap]  # a str is an iterable of str, t
     text: str,
     *,
     top: int = 10,
+    text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Suggestions: ...
 @overload
 def suggest(
     model: LanguageModel | Model | PathLike,
-    text: Iterable[str],
+    text: Texts,
     *,
     top: int = 10,
+    text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Results[Suggestions]: ...
 def suggest(
     model: LanguageModel | Model | PathLike,
-    text: str | Iterable[str],
+    text: str | Texts,
     *,
     top: int = 10,
+    text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Suggestions | Results[Suggestions]:
     """The most probable next words of a text, or of each of several texts.
@@ -91,9 +94,17 @@ def suggest(
     The text is read as the start of a sentence; the end of the sentence (`</s>` or [SEP]) is one of
     the words. With an n-gram model each suggestion also has the back-off steps of its probability.
     An encoder must be causal; it reads the last tokens of a text that is longer than its maximum.
+
+    Args:
+        model: a language model, or its folder.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
+        top: number of words.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
+        progress: called with the number of texts done.
     """
     model = open_language_model(model, "suggest")
-    texts = check_texts(text)
+    texts = check_texts(text, text_column=text_column)
     in_range("top", top, 1, len(model.vocabulary))
     prompts = [model.encode_prompt(one) for one in texts]
     results: dict[int, Suggestions] = {}

@@ -3,7 +3,7 @@
 w words of a sentence, q tokens of it, p positions of an item, c labels.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, TypedDict, Unpack, overload
@@ -32,7 +32,7 @@ from cloze.tasks.aggregation import (
     labels_single_words,
 )
 from cloze.tasks.inference import compute_logits, encode_long, resolve_task
-from cloze.tasks.inputs import check_texts, open_model
+from cloze.tasks.inputs import Texts, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
@@ -91,6 +91,7 @@ class TagOptions(TypedDict, total=False):
     aggregation: str
     truncation: str | None
     overlap: int | None
+    text_column: str | int | None
     batch_tokens: int | None
     progress: ProgressCallback | None
 
@@ -101,15 +102,16 @@ def tag(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 ) -> TagResult: ...
 @overload
 def tag(
-    model: Model | PathLike, text: Iterable[str], **options: Unpack[TagOptions]
+    model: Model | PathLike, text: Texts, **options: Unpack[TagOptions]
 ) -> Results[TagResult]: ...
 def tag(
     model: Model | PathLike,
-    text: str | Iterable[str],
+    text: str | Texts,
     *,
     aggregation: str = "first",
     truncation: str | None = None,
     overlap: int | None = None,
+    text_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> TagResult | Results[TagResult]:
@@ -120,7 +122,7 @@ def tag(
 
     Args:
         model: a model for token classification, or its folder.
-        text: a text, or several.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         aggregation: how the tag of a word follows from its tokens: first (the first token, as in
             training), average or max (the most confident token). simple joins tokens instead of
             words to spans; with none every token is a span.
@@ -128,6 +130,8 @@ def tag(
             in overlapping windows). Default: the setting of the folder; without one,
             such a text is an error.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
@@ -135,7 +139,7 @@ def tag(
     task = override_truncation(resolve_task("tag", model), truncation, overlap)
     found = predict(
         model,
-        make_examples(model, check_texts(text)),
+        make_examples(model, check_texts(text, text_column=text_column)),
         task=task,
         aggregation=aggregation,
         batch_tokens=batch_tokens,

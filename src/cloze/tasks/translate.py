@@ -3,7 +3,7 @@
 b sentences, s source tokens, t target tokens.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 from unicodedata import east_asian_width
@@ -27,7 +27,7 @@ from cloze.nn.attention import CrossAttention
 from cloze.plot.alignment import AlignmentLines
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import OnError, check_texts, open_model
+from cloze.tasks.inputs import OnError, Texts, check_texts, open_model
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS, truncate
@@ -146,6 +146,7 @@ class TranslateOptions(TypedDict, total=False):
     no_repeat_ngram_size: int
     max_length_ratio: float
     align: bool
+    text_column: str | int | None
     truncation: str | None
     batch_tokens: int
     on_error: OnError | None
@@ -158,12 +159,12 @@ def translate(  # type: ignore[overload-overlap]  # a str is an iterable of str,
 ) -> Translation: ...
 @overload
 def translate(
-    model: Model | PathLike, texts: Iterable[str], **options: Unpack[TranslateOptions]
+    model: Model | PathLike, texts: Texts, **options: Unpack[TranslateOptions]
 ) -> Results[Translation]: ...
 @torch.inference_mode()
 def translate(
     model: Model | PathLike,
-    texts: str | Iterable[str],
+    texts: str | Texts,
     *,
     beam: int = 4,
     n_best: int = 1,
@@ -172,6 +173,7 @@ def translate(
     no_repeat_ngram_size: int = 0,
     max_length_ratio: float = 2.0,
     align: bool = False,
+    text_column: str | int | None = None,
     truncation: str | None = None,
     batch_tokens: int = BATCH_TOKENS,
     on_error: OnError | None = None,
@@ -185,7 +187,8 @@ def translate(
 
     Args:
         model: a translator, or its folder.
-        texts: a sentence, or several.
+        texts: a sentence, or several: a list, a column, or a table (data frame, `datasets`,
+            mappings).
         beam: beam size; 1 is greedy search.
         n_best: number of translations to return, at most `beam`.
         length_penalty: strength of the length penalty; 0 disables it.
@@ -193,6 +196,8 @@ def translate(
         no_repeat_ngram_size: n-grams of this size may not occur twice; 0 allows them.
         max_length_ratio: maximum output length: so many times the source length, plus 10 tokens.
         align: whether to return the alignment: how much each word attends to each source word.
+        text_column: column of the text, if the texts are in a table: name or 1-based number
+            (default: auto-detected).
         truncation: for sentences that are too long: head, tail or head+tail.
         batch_tokens: maximum of source tokens × beam size in a batch.
         on_error: called with the index and the error of a sentence that is too long; it has no
@@ -214,7 +219,7 @@ def translate(
             "this model has no attention, which alignments need", fix="use a model with attention"
         )
     single = isinstance(texts, str)
-    rows = check_texts(texts)
+    rows = check_texts(texts, text_column=text_column)
     sources, truncated = _encode_sources(model, rows, truncation, None if single else on_error)
     found: dict[int, tuple[TranslationCandidate, ...]] = {}
     order, done = list(sources), 0

@@ -40,7 +40,9 @@ def test_tables(data_dir, file, rows, classes, columns):
     text, pair, label = columns
     number = not classes
     found = list(read_text_examples(data_dir / file))
-    assert found == list(read_text_examples(data_dir / file, text=text, pair=pair, label=label))
+    assert found == list(
+        read_text_examples(data_dir / file, text_column=text, pair_column=pair, label_column=label)
+    )
     assert len(found) == rows
     assert all(one.text and (one.pair is not None) == (pair is not None) for one in found)
     labels = {one.label for one in found}
@@ -49,10 +51,10 @@ def test_tables(data_dir, file, rows, classes, columns):
 
 def test_sick_has_two_labels(data_dir):
     file = data_dir / "sick" / "dev.tsv"
-    numbers = [one.label for one in read_text_examples(file, label="relatedness_score")]
+    numbers = [one.label for one in read_text_examples(file, label_column="relatedness_score")]
     assert len(numbers) == 500
     assert all(isinstance(one, float) and 1 <= one <= 5 for one in numbers)
-    names = {one.label for one in read_text_examples(file, label="entailment_judgment")}
+    names = {one.label for one in read_text_examples(file, label_column="entailment_judgment")}
     assert names == {"NEUTRAL", "ENTAILMENT", "CONTRADICTION"}
 
 

@@ -129,7 +129,9 @@ def test_columns_are_detected(
     path = write(tmp_path / name, data)
     text, pair, label = columns
     assert parts(path)[0] == first
-    assert parts(path, text=text, pair=pair, label=label or False) == parts(path)
+    assert parts(path, text_column=text, pair_column=pair, label_column=label or False) == parts(
+        path
+    )
 
 
 def test_an_example_has_its_file_and_line(tmp_path: Path) -> None:
@@ -146,27 +148,35 @@ def test_columns_are_requested_by_name_or_number(tmp_path: Path) -> None:
         "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
         "1\ta b\tc d\t3.5\tNEUTRAL\n2\te\tf\t4\tENTAILMENT\n",
     )
-    assert parts(sick, label="entailment_judgment")[0] == ("a b", "c d", "NEUTRAL")
-    assert parts(sick, label="Relatedness_Score") == [("a b", "c d", 3.5), ("e", "f", 4.0)]
-    assert parts(sick, label=4, number=False)[1] == ("e", "f", "4")
-    assert parts(sick, text=3, label=5)[0] == ("c d", None, "NEUTRAL")  # a lone text is asked for
-    assert parts(sick, text="3", pair="2", label=5)[0] == ("c d", "a b", "NEUTRAL")
+    assert parts(sick, label_column="entailment_judgment")[0] == ("a b", "c d", "NEUTRAL")
+    assert parts(sick, label_column="Relatedness_Score") == [("a b", "c d", 3.5), ("e", "f", 4.0)]
+    assert parts(sick, label_column=4, is_regression=False)[1] == ("e", "f", "4")
+    assert parts(sick, text_column=3, label_column=5)[0] == (
+        "c d",
+        None,
+        "NEUTRAL",
+    )  # a lone text is asked for
+    assert parts(sick, text_column="3", pair_column="2", label_column=5)[0] == (
+        "c d",
+        "a b",
+        "NEUTRAL",
+    )
     bare = write(tmp_path / "bare.tsv", "x\tfine thing\tpos\ny\tbad thing\tneg\n")
-    assert parts(bare, text=2) == [("fine thing", None, "pos"), ("bad thing", None, "neg")]
-    assert parts(bare, label=1)[0] == ("fine thing", "pos", "x")
-    assert parts(bare, text=2, label=1)[0] == ("fine thing", None, "x")
+    assert parts(bare, text_column=2) == [("fine thing", None, "pos"), ("bad thing", None, "neg")]
+    assert parts(bare, label_column=1)[0] == ("fine thing", "pos", "x")
+    assert parts(bare, text_column=2, label_column=1)[0] == ("fine thing", None, "x")
     two = write(tmp_path / "two.tsv", "pos\ta b\nneg\tc d\n")
-    assert parts(two, text=2)[0] == ("a b", None, "pos")
-    assert parts(two, label=1)[0] == ("a b", None, "pos")
+    assert parts(two, text_column=2)[0] == ("a b", None, "pos")
+    assert parts(two, label_column=1)[0] == ("a b", None, "pos")
 
 
 def test_labels_that_are_not_read_are_not_checked(tmp_path: Path) -> None:
     sick = write(tmp_path / "a.tsv", "text\trelatedness_score\tentailment_label\na\t\tx\nb\t1\t\n")
-    assert parts(sick, label=False) == [("a", None, None), ("b", None, None)]
+    assert parts(sick, label_column=False) == [("a", None, None), ("b", None, None)]
     bare = write(tmp_path / "b.tsv", "a b\t1\nc d\t\n")
-    assert parts(bare, label=False) == [("a b", None, None), ("c d", None, None)]
+    assert parts(bare, label_column=False) == [("a b", None, None), ("c d", None, None)]
     with raises(InputError, "column", "0", "2"):
-        parts(bare, text=0)
+        parts(bare, text_column=0)
 
 
 def test_json_lines_arrays_parquet_and_data_sets(tmp_path: Path) -> None:
@@ -199,7 +209,10 @@ def test_several_files_are_read_in_order_with_one_kind_of_label(tmp_path: Path) 
     write(tmp_path / "1.tsv", "text\tscore\na\t1.5\n")
     write(tmp_path / "2.tsv", "text\tscore\nb\t2\n")
     assert [label for _, _, label in parts(tmp_path)] == [1.5, 2.0]
-    assert [label for _, _, label in parts(f"{tmp_path}/*.tsv", number=False)] == ["1.5", "2"]
+    assert [label for _, _, label in parts(f"{tmp_path}/*.tsv", is_regression=False)] == [
+        "1.5",
+        "2",
+    ]
 
 
 # --- labels
@@ -252,10 +265,10 @@ def test_numbers_must_be_finite_and_numbers(tmp_path: Path) -> None:
         [Mentions(f"{path}:3: ", "label", "nan"), Mentions(f"{path}:4: ", "label", "inf")],
     )
     path = write(tmp_path / "b.tsv", "text\tlabel\na\t1\nb\tgood\n")
-    assert survey(path, number=True) == ([1.0], [Mentions(f"{path}:3: ", "label", "'good'")])
+    assert survey(path, is_regression=True) == ([1.0], [Mentions(f"{path}:3: ", "label", "'good'")])
     assert survey([[{"text": "a", "label": "x"}, {"text": "b", "label": float("nan")}]]) == (
         ["x"],
-        [Mentions("<list>:2: ", "label", "nan")],
+        [Mentions("<list>:2: ", "label", "missing")],
     )
 
 
@@ -332,9 +345,9 @@ def test_invalid_input_is_reported(tmp_path: Path, name: str, data: bytes, probl
 def test_missing_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\na\tx\n")
     with raises(InputError, "a.tsv:1", "lable", fix="label"):
-        parts(path, label="lable")
+        parts(path, label_column="lable")
     with raises(InputError, "a.tsv:1", "3", "2", fix="1"):
-        parts(path, label=3)
+        parts(path, label_column=3)
     with raises(InputError, "folder"):
         read_text_examples([path, tmp_path / "missing.tsv"])
     with raises(InputError, "dict", "rows"):

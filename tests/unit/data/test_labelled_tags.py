@@ -63,7 +63,10 @@ def test_conll_columns_with_documents(tmp_path: Path) -> None:
     )
     assert (second.text, second.tags, second.document) == ("Ann", ("B-PER",), 1)
     assert (third.text, third.document, third.origin.line) == ("Bob", 2, 11)
-    assert [one.tags for one in read_tagged_examples(path, column=2)][1:] == [("NNP",), ("NNP",)]
+    assert [one.tags for one in read_tagged_examples(path, tag_column=2)][1:] == [
+        ("NNP",),
+        ("NNP",),
+    ]
 
 
 def test_documents_are_numbered_over_all_files(tmp_path: Path) -> None:
@@ -104,9 +107,9 @@ def test_the_scheme_is_detected_from_the_whole_file(tmp_path: Path) -> None:
         ("B-PER", "I-PER"),
         ("B-LOC",),
     ]
-    assert next(read_tagged_examples(path, scheme="plain")).tags == ("S-LOC",)
+    assert next(read_tagged_examples(path, tag_scheme="plain")).tags == ("S-LOC",)
     with raises(InputError, "BIX"):
-        read_tagged_examples(path, scheme="BIX")
+        read_tagged_examples(path, tag_scheme="BIX")
 
 
 def test_characters_and_tags_on_one_line(tmp_path: Path) -> None:
@@ -153,13 +156,13 @@ def test_conllu_words_ranges_and_empty_nodes(tmp_path: Path) -> None:
     assert words(first) == ["I", "do", "n't", "."]
     assert first.tags == ("PRON", "AUX", "PART", "PUNCT")
     assert [one.document for one in (first, second, third)] == [1, 1, 2]
-    assert next(read_tagged_examples(path, column="deprel")).tags == (
+    assert next(read_tagged_examples(path, tag_column="deprel")).tags == (
         "nsubj",
         "aux",
         "advmod",
         "punct",
     )
-    assert next(read_tagged_examples(path, column=2)).tags == ("I", "do", "n't", ".")
+    assert next(read_tagged_examples(path, tag_column=2)).tags == ("I", "do", "n't", ".")
 
 
 def test_a_range_longer_than_its_sentence_is_read_fast(tmp_path: Path) -> None:
@@ -213,7 +216,7 @@ def test_words_with_tags_of_data_sets(tmp_path: Path) -> None:
     for source in (tmp_path / "a.parquet", [rows]):
         (one,) = read_tagged_examples(source)
         assert (one.text, one.tags) == ("Ann left", ("B-PER", "O"))
-        assert next(read_tagged_examples(source, column="upos")).tags == ("PROPN", "VERB")
+        assert next(read_tagged_examples(source, tag_column="upos")).tags == ("PROPN", "VERB")
 
 
 def test_tags_of_a_data_set_that_are_numbers_have_names() -> None:
@@ -359,11 +362,15 @@ def test_a_few_long_words_are_accepted(tmp_path: Path) -> None:
 def test_missing_columns_and_binary_files_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "a X O\n")
     with raises(InputError, "a.conll:1", "4", "3"):
-        list(read_tagged_examples(path, column=4))
+        list(read_tagged_examples(path, tag_column=4))
     with raises(InputError, "ner"):
-        list(read_tagged_examples(path, column="ner"))
+        list(read_tagged_examples(path, tag_column="ner"))
     with raises(InputError, "CoNLL", "pos", fix="xpos"):
-        list(read_tagged_examples(write(tmp_path / "b.conllu", conllu("1 a X x _")), column="pos"))
+        list(
+            read_tagged_examples(
+                write(tmp_path / "b.conllu", conllu("1 a X x _")), tag_column="pos"
+            )
+        )
     with raises(InputError, "c.conll"):
         list(read_tagged_examples(write(tmp_path / "c.conll", "")))
     with raises(InputError, "d.conll"):

@@ -59,19 +59,21 @@ def test_a_number_counts_columns_as_in_labelled_tables(
 ) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(text)
-    assert [row.text for row in read_rows(path, column=column)] == expected
-    assert [one.text for one in read_text_examples(path, text=column, label=False)] == expected
+    assert [row.text for row in read_rows(path, text_column=column)] == expected
+    assert [
+        one.text for one in read_text_examples(path, text_column=column, label_column=False)
+    ] == expected
 
 
 def test_a_number_selects_a_column_of_json_and_parquet(tmp_path: Path) -> None:
     parquet = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": ["7"], "title": ["a"]}), parquet)
-    assert [row.text for row in read_rows(parquet, column="2")] == ["a"]
+    assert [row.text for row in read_rows(parquet, text_column="2")] == ["a"]
     known: list[object] = [{"id": "7", "title": "a"}, {"title": "b", "id": "8"}]
-    assert [row.text for row in read_rows([known], column="2")] == ["a", "b"]
+    assert [row.text for row in read_rows([known], text_column="2")] == ["a", "b"]
     years: list[object] = [{"1": "a", "2": "b"}, {"1": "c", "x": "d"}, {"2": "e", "1": "f"}]
     errors: list[InputError] = []
-    found = read_rows([years], column="2", on_error=errors.append)
+    found = read_rows([years], text_column="2", on_error=errors.append)
     assert [row.text for row in found] == ["b", "e"]  # a name, and the second of no other row
     assert errors[0].problem == Mentions(":2: ", "column", "'2'")
 
@@ -82,7 +84,7 @@ def test_columns_are_counted_from_one(tmp_path: Path, text: str, column: str) ->
     path = tmp_path / "a.tsv"
     path.write_text(text)
     with raises(InputError, "1", column, "2") as wrong:
-        list(read_rows(path, column=column))
+        list(read_rows(path, text_column=column))
     assert wrong.value.fix == Mentions("from 1")
 
 
@@ -90,4 +92,4 @@ def test_a_row_of_another_width_in_a_table_without_a_header(tmp_path: Path) -> N
     path = tmp_path / "a.tsv"
     path.write_text("0\ta film\n1\n")
     with raises(InputError, ":2", "1", "2"):
-        list(read_rows(path, column="2"))
+        list(read_rows(path, text_column="2"))

@@ -117,9 +117,13 @@ def test_the_column_is_found_by_name(tmp_path: Path, header: str, index: int) ->
 
 
 def test_the_requested_column_is_used(tmp_path: Path) -> None:
-    assert texts(write(tmp_path / "a.csv", "text,title\na,b\n"), column="title") == ["b"]
-    assert texts(write(tmp_path / "a.jsonl", '{"text":"a","title":"b"}'), column="title") == ["b"]
-    assert texts(parquet(tmp_path / "a.parquet", text=["a"], title=["b"]), column="title") == ["b"]
+    assert texts(write(tmp_path / "a.csv", "text,title\na,b\n"), text_column="title") == ["b"]
+    assert texts(write(tmp_path / "a.jsonl", '{"text":"a","title":"b"}'), text_column="title") == [
+        "b"
+    ]
+    assert texts(parquet(tmp_path / "a.parquet", text=["a"], title=["b"]), text_column="title") == [
+        "b"
+    ]
 
 
 def test_json_lines_may_be_strings_and_blank(tmp_path: Path) -> None:
@@ -171,7 +175,7 @@ def test_data_sets_are_iterables_of_mappings() -> None:
         Row("two", "<Dataset>", 2, is_document=True),
     ]
     assert texts(word for word in ("a", "b")) == ["a", "b"]
-    assert texts([["a"], Dataset(), [{"title": "b"}]], column=None) == ["a", "one", "two", "b"]
+    assert texts([["a"], Dataset(), [{"title": "b"}]], text_column=None) == ["a", "one", "two", "b"]
 
 
 def test_reading_is_lazy(tmp_path: Path) -> None:
@@ -252,7 +256,7 @@ def test_errors_of_open_text_have_line_numbers(tmp_path: Path) -> None:
 def test_published_tables_have_all_their_rows(
     data_dir: Path, name: str, column: str | None, count: int
 ) -> None:
-    assert sum(1 for _ in read_rows(data_dir / name, column=column)) == count
+    assert sum(1 for _ in read_rows(data_dir / name, text_column=column)) == count
 
 
 @pytest.mark.data
@@ -273,12 +277,12 @@ def test_stored_streams_are_read_like_files(tmp_path: Path) -> None:
     threading.Thread(target=pipe.write_text, args=(text,)).start()
     file = write(tmp_path / "a.txt", text)
     mixed = [{"words": "one", "n": 1}, "two", {"words": ["three", "four"], "n": 2}]
-    with store_streams([pipe, file, iter(mixed)], tmp_path, column="words") as kept:
+    with store_streams([pipe, file, iter(mixed)], tmp_path, text_column="words") as kept:
         assert kept[1] == file
         for _ in range(2):
             piped, plain, given = ([row[::3] for row in read_rows(one)] for one in kept)
             assert piped == plain == [row[::3] for row in read_rows(file)]
-            assert given == [row[::3] for row in read_rows([mixed], column="words")]
+            assert given == [row[::3] for row in read_rows([mixed], text_column="words")]
     assert {path.name for path in tmp_path.iterdir()} == {"pipe", "a.txt"}
 
 

@@ -86,7 +86,7 @@ def test_parquet_rows_without_text_are_reported(tmp_path: Path) -> None:
 def test_a_missing_column_suggests_a_similar_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,title\na,b\n")
     with raises(InputError, "titel", fix="title"):
-        texts(path, column="titel")
+        texts(path, text_column="titel")
 
 
 def test_missing_files_are_reported_before_reading(tmp_path: Path) -> None:
@@ -119,22 +119,17 @@ def test_a_file_without_permission_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "fix"), [({"train": ["a"]}, "data['train']"), ([{"text": "a"}], "[[row, row]]")]
+    ("wrong", "fix"), [({"train": ["a"]}, "data['train']"), ({"text": "a"}, "[row, row]")]
 )
 def test_splits_and_bare_rows_are_rejected(wrong: object, fix: str) -> None:
     with raises(InputError, "dict", "rows", fix=fix):
         read_rows(wrong)
 
 
-def test_a_data_frame_is_rejected() -> None:
-    class DataFrame:
-        columns = ("text",)
-
-        def __iter__(self) -> object:
-            return iter(self.columns)
-
-    with raises(InputError, "DataFrame", fix="table['text']"):
-        read_rows(DataFrame())
+def test_a_lazy_frame_is_rejected() -> None:
+    polars = pytest.importorskip("polars")
+    with raises(InputError, "LazyFrame", fix="collect()"):
+        read_rows(polars.LazyFrame({"text": ["a"]}))
 
 
 def test_on_error_receives_errors_and_the_rest_is_read(tmp_path: Path) -> None:

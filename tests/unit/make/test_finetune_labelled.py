@@ -174,3 +174,22 @@ def test_standard_input_that_cannot_be_read_is_told(base, tmp_path, pipe, monkey
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     with raises(InputError, "pipe", fix="pipe"):
         resume(tmp_path / "m")
+
+
+def test_tables_in_python_are_trained_on(tmp_path):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    examples = texts(40)
+    rows = {"text": [one.text for one in examples], "label": [one.label for one in examples]}
+    frame = pandas.DataFrame(rows)
+    renamed = frame.rename(columns={"text": "words", "label": "class_"})
+    columns = {"text_column": "words", "label_column": 2}
+    sources = [frame, polars.DataFrame(rows), rows, (rows["text"], frame["label"].to_numpy())]
+    found = []
+    for number, (data, options) in enumerate([*((one, {}) for one in sources), (renamed, columns)]):
+        out = tmp_path / str(number)
+        result = cloze.finetune(
+            "classify", body(BertConfig), data, out, dev=data, settings=FAST, epochs=1, **options
+        )
+        found.append((result.score, (out / "model.safetensors").read_bytes()))
+        assert cloze.evaluate(out, data, **options).score == result.score
+    assert found == [found[0]] * 5

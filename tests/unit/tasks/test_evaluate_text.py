@@ -95,7 +95,7 @@ def test_what_cannot_be_asked_of_running_text(text, scored, tmp_path):
     for length in (7, 25):
         with raises(ConfigError, "length", length, fix=("8", "24")):
             cloze.evaluate(model, text, max_length=length)
-    with raises(InputError, "score", fix="column="):
+    with raises(InputError, "score", fix="text_column="):
         cloze.evaluate(model, scored)
     assert cloze.evaluate(model, scored, text_column="sentence1").counts["documents"] == len(PAIRS)
     empty = tmp_path / "empty.txt"

@@ -153,7 +153,9 @@ def test_other_texts_are_checked_too():
     mlm, sequence, span, choice = (MODELS[one]() for one in ("mlm", "sequence", "span", "choice"))
     with raises(InputError, "pair 1", "int"):
         cloze.classify(sequence, ["a"], [1])
-    with raises(InputError, "context", "NoneType"):
+    with raises(InputError, "context", "int"):
+        cloze.answer(span, "a", 3)
+    with raises(InputError, "context"):
         cloze.answer(span, "a", None)
     with raises(InputError, "option 2", "int"):
         cloze.choose(choice, "a", ["b", 3])

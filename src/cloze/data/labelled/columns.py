@@ -15,9 +15,8 @@ PAIRS = (
     ("text1", "text2"), ("sentence_a", "sentence_b"), ("#1 string", "#2 string"),
 )  # fmt: skip
 TEXTS = (
-    "text", "sentence", "content", "review", "document", "comment", "tweet", "body", "question",
-    "query", "utterance", "message", "premise", "article", "passage", "paragraph",
-    *(first for first, _ in PAIRS),
+    "text", "sentence", "content", "document", "body", "article", "passage", "paragraph", "review",
+    "comment", "tweet", "utterance", "message", "question", "query", "premise",
 )  # fmt: skip
 # The first group of which a table has a column; if it has two of a group, the user must choose.
 LABELS = (
@@ -99,13 +98,14 @@ def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, wher
             text, pair = (names[plain.index(name)] for name in both)
     if text is None:
         free = [name for name in names if name not in (pair, label)]
-        known = (names[plain.index(name)] for name in TEXTS if name in plain)
+        likely = (*TEXTS, *(first for first, _ in PAIRS))
+        known = (names[plain.index(name)] for name in likely if name in plain)
         text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
     if text is None:
         raise InputError(
             f"{where}: the text column is unknown, the columns are {format_names(names)}",
-            fix="name it with --text-column (text=… in Python), and --pair-column if there are two "
-            "texts, or use 1-based numbers",
+            fix="name it with --text-column (text_column= in Python), and --pair-column if there "
+            "are two texts, or use 1-based numbers",
         )
     for name in (text, pair, label):
         if name is not None and names.count(name) > 1:
@@ -180,8 +180,8 @@ def _check_labels(rows: Sequence[Sequence[str]], at: int, where: str) -> None:
     if names and others and first not in others:
         raise InputError(
             f"{where}: {format_names(rows[0])} may be a header, but none of the names is known",
-            fix="if it is one, name the columns: --text-column, --label-column (text=…, label=… in "
-            "Python); if not, pass 1-based numbers",
+            fix="if it is one, name the columns: --text-column, --label-column (text_column=, "
+            "label_column= in Python); if not, pass 1-based numbers",
         )
 
 
@@ -192,7 +192,7 @@ def _find_label(names: Sequence[str], where: str) -> str | None:
         if len(found) > 1:
             raise InputError(
                 f"{where}: the label column is ambiguous: {format_names(found)}",
-                fix="name it: --label-column NAME (label=… in Python)",
+                fix="name it: --label-column NAME (label_column= in Python)",
             )
         if found:
             return found[0]

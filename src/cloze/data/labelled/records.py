@@ -5,7 +5,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -24,20 +24,19 @@ from cloze.data.input_files import (
 )
 from cloze.data.labelled.examples import Origin
 from cloze.data.labelled.formats import describe_wrong_format
+from cloze.data.objects import Rows, open_rows, pair_texts_with_labels
 from cloze.data.readers import (
     NumberedValue,
     check_complete,
     column_count_error,
-    parse_csv,
     parse_json_lines,
-    parse_tsv,
+    parse_table,
     read_parquet,
 )
 from cloze.data.sources import (
     OnError,
     Source,
     as_list,
-    check_row_source,
     get_error_handler,
     handle_errors,
     is_stream,
@@ -72,7 +71,7 @@ class Pipe:
         """The format: by its ending, if that is in `formats`, else by its first bytes.
 
         JSON is recognized by how it begins. Anything else is in columns if `formats` has them, or a
-        table: with tabs, or with commas and no tab.
+        table, whose delimiter is detected.
         """
         ending = "" if self._path is None else split_endings(self._path)[0]
         if ending in formats:
@@ -123,7 +122,7 @@ class _JoinedStream(io.RawIOBase):
         return len(taken)
 
 
-DataInput: TypeAlias = Path | Pipe | Iterable[Any]  # a file, a pipe, or an iterable of mappings
+DataInput: TypeAlias = Path | Pipe | Rows  # a file, a pipe, or the rows of an object
 T = TypeVar("T")
 
 
@@ -185,16 +184,16 @@ def _check_task(rows: Iterator[T | InputError], path: Path, task: str) -> Iterat
     yield from rows
 
 
-def split_sources(data: Source | list[Source]) -> list[Any]:
-    """A list of sources, from one or several; a list of rows is one source."""
-    rows = isinstance(data, list | tuple) and bool(data) and isinstance(data[0], Mapping)
-    return [data] if rows else as_list(data)
+def split_sources(data: Source | Sequence[Any]) -> list[Any]:
+    """A list of sources, from one or several; lists of rows and (texts, labels) are one source."""
+    labelled = pair_texts_with_labels(data)
+    return as_list(data) if labelled is None else [labelled]
 
 
 def find_inputs(source: Source, formats: Mapping[str, str]) -> list[DataInput]:
-    """The files that a source names, or the source itself if it is an iterable of rows."""
+    """The files that a source names, or the rows of an object."""
     if not isinstance(source, str | os.PathLike):
-        return [check_row_source(source)]
+        return [open_rows(source)]
     if is_stream(source):
         return [Pipe(source)]
     return [Pipe(path) if path.is_fifo() else path for path in find_files(source, formats)]
@@ -202,9 +201,7 @@ def find_inputs(source: Source, formats: Mapping[str, str]) -> list[DataInput]:
 
 def format_input_name(part: DataInput) -> str:
     """The name of an input in error messages."""
-    if isinstance(part, Pipe):
-        return part.name
-    return str(part) if isinstance(part, Path) else f"<{type(part).__name__}>"
+    return str(part) if isinstance(part, Path) else part.name
 
 
 def detect_input_format(part: Path | Pipe, formats: Mapping[str, str]) -> str:
@@ -242,7 +239,7 @@ def read_mappings(part: DataInput, formats: Mapping[str, str]) -> Iterator[Recor
 
 def find_class_names(part: DataInput, column: str) -> list[str] | None:
     """The class names of a `datasets` column that contains class numbers."""
-    features = getattr(part, "features", None)
+    features = part.features if isinstance(part, Rows) else None
     feature = features.get(column) if isinstance(features, Mapping) else None
     return getattr(getattr(feature, "feature", feature), "names", None)
 
@@ -266,7 +263,7 @@ def _read_lines(part: Path | Pipe, format_: str) -> Iterator[NumberedValue | Inp
         if format_ == "jsonl":
             yield from parse_json_lines(lines)
             return
-        for found in parse_csv(lines) if format_ == "csv" else parse_tsv(lines):
+        for found in parse_table(lines, format_):
             yield found if isinstance(found, InputError) else (found[0], tuple(found[1]))
 
 

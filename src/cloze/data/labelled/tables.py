@@ -40,32 +40,34 @@ ROWS_INSPECTED = 1000  # rows from which the columns are detected
 def read_text_examples(
     sources: Source | list[Source],
     *,
-    text: str | int | None = None,
-    pair: str | int | None = None,
-    label: str | int | Literal[False] | None = None,
-    number: bool | None = None,
+    text_column: str | int | None = None,
+    pair_column: str | int | None = None,
+    label_column: str | int | Literal[False] | None = None,
+    is_regression: bool | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[TextExample]:
     """Read the examples of all sources lazily, in order.
 
-    A .txt file is read like a .tsv, and quotes have no special meaning in both; a .csv follows RFC
-    4180. A table is unlabelled if it has no label column or no label in the first thousand rows
-    (empty, missing, or GLUE's -1); in any other table a row without a label is an error. A text may
-    be empty.
+    The delimiter of a .csv, .tsv or .txt file is detected (`data/delimiters.py`). A table is
+    unlabelled if it has no label column or no label in the first thousand rows (empty, missing, or
+    GLUE's -1); in any other table a row without a label is an error. A text may be empty.
 
     Args:
-        sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
-            `datasets` object or a list; or a list of these.
-        text: text column: name or 1-based number (default: auto-detected).
-        pair: column of the second text (default: auto-detected if `text` is not given either).
-        label: label column (default: auto-detected, and it may be missing). False: do not read
-            labels.
-        number: whether labels are numbers instead of class names. By default they are if all in the
-            first thousand rows of the first file are numbers and some have a fractional part.
+        sources: a path, folder, glob, or `-` for standard input; a data frame (pandas, polars), a
+            `datasets` object, a list or another iterable of mappings, a mapping of columns, or a
+            tuple (texts, labels); or a list of these.
+        text_column: text column: name or 1-based number (default: auto-detected).
+        pair_column: column of the second text (default: auto-detected if `text_column` is not given
+            either).
+        label_column: label column (default: auto-detected, and it may be missing). False: do not
+            read labels.
+        is_regression: whether labels are numbers instead of class names. By default they are if all
+            in the first thousand rows of the first file are numbers and some have a fractional
+            part.
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
-    requested = _request_columns(text, pair, label)
-    numbers = number
+    requested = _request_columns(text_column, pair_column, label_column)
+    numbers = is_regression
 
     def read(part: DataInput) -> Iterator[TextExample | InputError]:
         nonlocal numbers
@@ -82,7 +84,7 @@ class _Table:
     """A file or data set: its first rows, the columns detected from them, and the rest."""
 
     def __init__(self, part: DataInput, requested: RequestedColumns) -> None:
-        self._part = part
+        self._part, self._requested = part, requested
         self._rest = check_complete(read_records(part, TABLE_FORMATS), format_input_name(part))
         self._head = list(islice(self._rest, ROWS_INSPECTED))
         self._names: tuple[str, ...] = ()  # column names of a csv or tsv
@@ -130,7 +132,9 @@ class _Table:
         self, rows: Sequence[Record], requested: RequestedColumns
     ) -> Columns:
         first: tuple[str, ...] = rows[0].value
-        if is_header(first, requested):
+        # a single column of texts has a header, as in other functions
+        is_text_column = len(first) == 1 and not requested.labelled and requested.text is None
+        if is_text_column or is_header(first, requested):
             self._names, self._header = first, rows[0]
             return find_columns_by_name(first, requested, rows[0].where)
         self._names = tuple(str(number) for number, _ in enumerate(first, 1))
@@ -148,6 +152,8 @@ class _Table:
     def _to_mapping(self, row: Record) -> Mapping[str, Any]:
         if isinstance(row.value, Mapping):
             return row.value
+        if isinstance(row.value, str) and not self._requested.labelled:
+            return {"text": row.value}
         if not isinstance(row.value, tuple):
             raise InputError(
                 f"{row.where}: {repr(row.value)[:40]} is not a row",
@@ -165,12 +171,12 @@ class _Table:
         for name in texts:
             if name not in values:
                 raise InputError(f"{row.where}: the column {name!r} is missing", fix="fix the row")
-        text, *pair = (parse_text(values[name], row.where) for name in texts)
+        text, *pair = (parse_text(values[name], f"{row.where}: column {name!r}") for name in texts)
         label = None if columns.label is None else values.get(columns.label)
         return TextExample(
             text=text,
             pair=pair[0] if pair else None,
-            label=self._parse_label(label, number, row.where),
+            label=self._parse_label(label, number, f"{row.where}: column {columns.label!r}"),
             origin=row.make_origin(),
         )
 

@@ -49,8 +49,8 @@ TAG_FORMATS: Mapping[str, str] = {
 def read_tagged_examples(
     sources: Source | list[Source],
     *,
-    column: str | int | None = None,
-    scheme: str | None = None,
+    tag_column: str | int | None = None,
+    tag_scheme: str | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[TaggedExample]:
     """Read the sentences of all sources lazily, in order, one file at a time.
@@ -60,15 +60,15 @@ def read_tagged_examples(
     left out, and the row is reported as an error.
 
     Args:
-        sources: a path, folder, glob, or `-` for standard input; an iterable of mappings, such as a
-            `datasets` object or a list; or a list of these.
-        column: column of the tags: a 1-based number (default: the last column), a name of CoNLL-U
-            (default: upos), or a JSON key.
-        scheme: IOB1, IOB2, BIOES or plain (default: auto-detected from all tags of a file).
+        sources: a path, folder, glob, or `-` for standard input; a data frame (pandas, polars), a
+            `datasets` object, a list or another iterable of mappings; or a list of these.
+        tag_column: column of the tags: a 1-based number (default: the last column), a name of
+            CoNLL-U (default: upos), or a JSON key.
+        tag_scheme: IOB1, IOB2, BIOES or plain (default: auto-detected from all tags of a file).
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
-    given_scheme = None if scheme is None else parse_scheme(scheme)
-    column = None if column is None else str(column)
+    given_scheme = None if tag_scheme is None else parse_scheme(tag_scheme)
+    column = None if tag_column is None else str(tag_column)
     document = 0
 
     def read(part: DataInput) -> Iterator[TaggedExample | InputError]:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
 from cloze.config import Settings
+from cloze.data.sources import as_list
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
@@ -52,10 +53,11 @@ def finetune(
     Args:
         task: classify, tag, answer, choose or translate; None: as the recipe says.
         model: the model to start from; None: the recipe's, or for a new translator none.
-        train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
-            or a list of mappings with the same columns; or examples of `cloze.data.labelled`; for
-            a translator two of them, source and target: files, or lists of sentences. If empty,
-            the recipe's `data.train`.
+        train: files, folders, globs or `-` (standard input) of labelled data; a data frame (pandas,
+            polars), a `datasets` object, a list of mappings or another iterable of them with the
+            same columns, a tuple (texts, labels); or examples of `cloze.data.labelled`. For a
+            translator two of them, source and target: files, or lists of sentences. If empty, the
+            recipe's `data.train`.
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the task's own).
         dev: data to evaluate on (default: a tenth of the training data; for a translator, none).
@@ -69,8 +71,9 @@ def finetune(
     completed = complete_finetuning(
         recipe, task=task, model=named, options=options, settings=settings
     )
+    is_translator = isinstance(completed, TranslationRecipe)
     files, dev_files = (
-        list_sources(given) or list(getattr(completed.data, name))
+        (as_list if is_translator else list_sources)(given) or list(getattr(completed.data, name))
         for given, name in ((train, "train"), (dev, "dev"))
     )
     if isinstance(completed, TranslationRecipe):

@@ -60,8 +60,9 @@ def finetune_encoder(
 
     Args:
         model: the model to start from.
-        train: files, folders, globs or `-` (standard input) of labelled data; a `datasets` object
-            or a list of mappings with the same columns; or examples of `cloze.data.labelled`.
+        train: files, folders, globs or `-` (standard input) of labelled data; a data frame, a
+            `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
+            labels); or examples of `cloze.data.labelled`.
         out: the run's and the model's folder.
         recipe: a complete recipe.
         dev: data to evaluate on (default: a tenth of the training data, chosen by a hash).

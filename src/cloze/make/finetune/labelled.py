@@ -26,8 +26,8 @@ from cloze.data.labelled.examples import (
     label_index,
 )
 from cloze.data.labelled.formats import EXPECTED
+from cloze.data.objects import open_rows, pair_texts_with_labels
 from cloze.data.randomness import Purpose, make_generator
-from cloze.data.sources import check_row_source
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
@@ -168,10 +168,13 @@ def read_labelled_data(
 
 
 def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
-    """A list of paths and datasets, or of rows and examples."""
+    """A list of paths and tables, or of rows and examples."""
     if isinstance(given, str | os.PathLike):
         return [given]
-    return list(given) if isinstance(given, list | tuple | Iterator) else [check_row_source(given)]
+    labelled = pair_texts_with_labels(given)
+    if labelled is not None:
+        return [labelled]
+    return list(given) if isinstance(given, list | tuple | Iterator) else [open_rows(given)]
 
 
 class EpochOrder:
@@ -291,13 +294,13 @@ def _read_examples(
     options: dict[str, Any] = {"on_error": errors.append if table.skip_bad else "raise"}
     if recipe.task == "classify":
         options |= {
-            "text": table.text_column,
-            "pair": table.pair_column,
-            "label": table.label_column,
-            "number": table.is_regression,
+            "text_column": table.text_column,
+            "pair_column": table.pair_column,
+            "label_column": table.label_column,
+            "is_regression": table.is_regression,
         }
     if recipe.task == "tag":
-        options |= {"column": table.tag_column, "scheme": table.tag_scheme}
+        options |= {"tag_column": table.tag_column, "tag_scheme": table.tag_scheme}
     return TASK_FUNCTIONS[recipe.task].read(listed, **options)
 
 

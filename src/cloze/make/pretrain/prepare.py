@@ -65,7 +65,7 @@ def prepare_run(
                 store_streams(
                     readable,
                     find_existing_folder(out),
-                    column=text.text_column,
+                    text_column=text.text_column,
                     skip_broken=text.skip_bad,
                 )
             )
@@ -138,9 +138,9 @@ def _check_base(recipe: EncoderRecipe, config: EncoderConfig, module: Encoder) -
 def _check_texts(sources: list[Source], column: str | None) -> None:
     """Check that every source exists and that the first row of every file can be read."""
     files = [source for source in sources if not is_stream(source)]
-    read_rows(files, column=column)
+    read_rows(files, text_column=column)
     for source in files:
         if isinstance(source, str | os.PathLike):
             for path in find_files(source):
                 if path.is_file():
-                    next(read_rows(path, column=column))
+                    next(read_rows(path, text_column=column))

@@ -32,7 +32,7 @@ def prepare_tokenizer(
         return Tokenizer.load(folder)
     # rows that cannot be read are counted when the corpus is prepared
     on_error: OnError = (lambda _: None) if data.skip_bad else "raise"
-    read = read_rows(sources, column=data.text_column, on_error=on_error)
+    read = read_rows(sources, text_column=data.text_column, on_error=on_error)
     texts = (row.text for row in read)
     if base is not None:
         tokenizer = base

@@ -38,7 +38,8 @@ def map_options(
                 continue
             raise OptionError(name, owner, fix=_suggest_option(name, cls, known))
         path, info = known[name]
-        paths[path] = _convert_option(info, value)
+        is_number = isinstance(value, int) and name.endswith("_column")
+        paths[path] = _convert_option(info, str(value) if is_number else value)
         check_value(name, info.annotation, paths[path])
     return paths
 
