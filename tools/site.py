@@ -23,7 +23,8 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 EVALUATION = {"evaluate", "compare", "glue", "score", "score_pairs"}
-MODELS = {"load", "builtin", "info", "tokenize", "export"}
+MODELS = {"load", "builtin", "info", "tokenize", "export", "push_to_hub"}
+OPTIONS = {"pretrain", "finetune", "distill", "glue"}  # functions with the options of recipes
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -82,12 +83,12 @@ def write_python() -> dict[str, str]:
 
     pages: dict[str, list[str]] = {"models": [], "inference": [], "training": [], "evaluation": []}
     for name in cloze.__all__:
-        pages[choose_page(name, cloze._HOMES[name])].append(name)
+        pages[choose_page(name, cloze._MODULES[name])].append(name)
     package = griffe.load("cloze", search_paths=[str(ROOT / "src")])
-    listed = {f"{cloze._HOMES[name]}.{name}" for name in cloze.__all__}
+    listed = {f"{cloze._MODULES[name]}.{name}" for name in cloze.__all__}
     written = {}
     for page, names in pages.items():
-        paths = [f"{cloze._HOMES[name]}.{name}" for name in names]
+        paths = [f"{cloze._MODULES[name]}.{name}" for name in names]
         fresh: list[str] = []
         for path in paths:
             fresh += [one for one in find_results(package, path) if one not in (*listed, *fresh)]
@@ -103,7 +104,16 @@ def write_python() -> dict[str, str]:
 
 def write_directive(path: str, name: str) -> str:
     """What mkdocstrings replaces by the documentation of a public name."""
-    return f'::: {path}\n    options:\n      heading: "cloze.{name}"\n      toc_label: "{name}"\n'
+    lines = [
+        f'::: {path}\n    options:\n      heading: "cloze.{name}"\n      toc_label: "{name}"\n'
+    ]
+    if name in OPTIONS:
+        lines += [
+            f"::: cloze.make.recipe.keywords.{name.capitalize()}Options\n    options:\n"
+            f'      heading: "Options of cloze.{name}"\n      toc_label: "options of {name}"\n'
+            "      heading_level: 3\n"
+        ]
+    return "\n".join(lines)
 
 
 def choose_page(name: str, home: str) -> str:

@@ -13,6 +13,7 @@ from cloze.make.pretrain.dispatch import pretrain as pretrain
 from cloze.make.recipe.complete import recipe as recipe
 from cloze.make.resume import resume as resume
 from cloze.make.vocabulary import vocabulary as vocabulary
+from cloze.report.hub import push_to_hub as push_to_hub
 from cloze.report.page import build_report as build_report
 from cloze.tasks.answer import answer as answer
 from cloze.tasks.choose import choose as choose

@@ -49,6 +49,7 @@ class ModelMethods:
     odd_one_out = _method(lambda: cloze.odd_one_out)
     plot_vectors = _method(lambda: cloze.plot_vectors)
     plot_words = _method(lambda: cloze.plot_words)
+    push_to_hub = _method(lambda: cloze.push_to_hub)
     score = _method(lambda: cloze.score)
     score_pairs = _method(lambda: cloze.score_pairs)
     similar = _method(lambda: cloze.similar)

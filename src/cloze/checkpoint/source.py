@@ -9,7 +9,15 @@ from cloze.errors import FolderError, MissingExtraError
 from cloze.files import expand_user, is_model_folder, list_model_folders
 
 # the files to download; pickles and files of other frameworks are left out
-_DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "*/vocab.txt", "merges.txt", "vocab.bpe"]
+_DOWNLOADED = [
+    "*.json",
+    "*.safetensors",
+    "vocab.txt",
+    "*/vocab.txt",
+    "merges.txt",
+    "vocab.bpe",
+    "vocabulary.tsv",
+]
 
 # subfolder with a model whose files are not all moved yet (see `cloze.checkpoint.atomic`)
 PENDING_MODEL = ".model"

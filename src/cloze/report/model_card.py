@@ -22,6 +22,18 @@ from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, read_metri
 
 CARD = "README.md"
 _COUNTS = ("documents", "sentences", "words", "tokens")
+# function -> pipeline tag of the hub, and a call; the first that a model supports is shown
+_EXAMPLES = {
+    "classify": ("text-classification", 'classify("A text.")'),
+    "tag": ("token-classification", 'tag("A text.")'),
+    "answer": ("question-answering", 'answer("A question?", "A text with the answer.")'),
+    "choose": ("multiple-choice", 'choose("A text.", ["one option", "another option"])'),
+    "translate": ("translation", 'translate("A sentence.")'),
+    "generate": ("text-generation", 'generate("The start of a text")'),
+    "fill": ("fill-mask", 'fill("The capital of France is [MASK].")'),
+    "similar": ("feature-extraction", 'similar("word")'),
+    "embed": ("feature-extraction", 'embed(["A text."])'),
+}
 Scores = Mapping[str, float | str]  # metric and data -> a fraction or a text
 
 
@@ -92,6 +104,43 @@ def write_model_card(
     return write_text(
         Path(model) / CARD, build_model_card(run, model, facts, scores, earlier=earlier)
     )
+
+
+def build_short_card(name: str, found: Info) -> str:
+    """The card of a model whose training run is not known, with what its configuration says.
+
+    Args:
+        name: "org/name" on the hub.
+        found: the description of the model.
+    """
+    function = next((one for one in _EXAMPLES if one in found.capabilities), None)
+    tag, call = _EXAMPLES[function] if function else (None, None)
+    is_transformers = found.architecture.isidentifier()  # a class of that library
+    front = [
+        f"library_name: {'transformers' if is_transformers else 'cloze'}",
+        *([f"pipeline_tag: {tag}"] if tag else []),
+        "tags:",
+        f"- {found.family}",
+        "- cloze",
+    ]
+    code = ["import cloze", "", f'model = cloze.load("{name}")']
+    if call:
+        code.append(f"model.{call}")
+    settings = ", ".join(f"{key} {value}" for key, value in found.config.items())
+    facts = [
+        f"{found.architecture}: {format_number(found.total_parameters)} parameters",
+        f"configuration: {settings}" if settings else "",
+        f"{found.vocabulary.size:,} tokens ({found.vocabulary.kind})",
+        f"labels: {', '.join(found.labels)}" if found.labels else "",
+        f"maximum input length: {found.max_length:,} tokens" if found.max_length else "",
+    ]
+    parts = [
+        "\n".join(["---", *front, "---"]),
+        f"# {name.rpartition('/')[2]}",
+        _section("Use", "```python\n" + "\n".join(code) + "\n```"),
+        _section("Model", _bullets(fact for fact in facts if fact)),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def read_scores(path: PathLike) -> Scores:
