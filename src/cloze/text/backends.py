@@ -23,6 +23,9 @@ MAX_WORD_CHARS = 100
 # space, which character vocabularies keep.
 _CHAR_WORDS = r"\p{Han}|[\w&&[^\p{Han}]]+|\s+|[^\w\s]"
 _CHAR_WORDS_NO_CHINESE = r"\w+|\s+|[^\w\s]"
+_WORD_PARTS = f".{{{MAX_WORD_CHARS}}}"
+# patterns that never cross a cut before a space: the first two split there (`text/long_texts.py`)
+CUT_SAFE_PATTERNS = (_CHAR_WORDS, _CHAR_WORDS_NO_CHINESE, _WORD_PARTS)
 
 
 def build_bert_normalizer(
@@ -71,7 +74,7 @@ def build_byte_pre_tokenizer() -> PreTokenizer:
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.BertPreTokenizer(),
-            pre_tokenizers.Split(Regex(f".{{{MAX_WORD_CHARS}}}"), "isolated"),
+            pre_tokenizers.Split(Regex(_WORD_PARTS), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -72,6 +72,8 @@ def check_text(text: object, name: str) -> str:
     """Return the text if the library can process it; otherwise raise."""
     if not isinstance(text, str):
         raise InputError(f"{name} is of type {type(text).__name__}", fix="pass a str")
+    if text.isascii():  # encoding a long text would copy it
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as cause:

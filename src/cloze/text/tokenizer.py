@@ -1,6 +1,7 @@
 """Text to token ids with alignment, and back: a small interface to the tokenizers library."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Self
@@ -14,6 +15,13 @@ from cloze.text import tokenizer_files as files
 from cloze.text.alignment import TokenAlignment, make_alignment, select_parts
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, convert_errors, read_lines
+from cloze.text.long_texts import (
+    LongTextRules,
+    ShortText,
+    find_kept_tokens,
+    is_long,
+    restore_alignment,
+)
 from cloze.text.truncation import (
     TRUNCATIONS,
     split_windows,
@@ -155,6 +163,10 @@ class Tokenizer:
 
     # Encoding.
 
+    @cached_property
+    def _long_texts(self) -> LongTextRules:
+        return LongTextRules(self.backend)
+
     def encode(
         self,
         text: str,
@@ -186,19 +198,56 @@ class Tokenizer:
         max_length: int | None = None,
         truncation: str | None = None,
         add_special_tokens: bool = True,
+        limit: int | None = None,
     ) -> list[TokenAlignment]:
-        """Encode many texts, or many pairs, on all cores."""
+        """Encode many texts, or many pairs, on all cores.
+
+        With `limit`, the alignment of a text with more tokens has more than `limit` tokens, but
+        maybe not all of them: enough to see that it is too long.
+        """
         if truncation is not None:
             one_of("truncation", truncation, TRUNCATIONS)
-        found = self._encode(texts, pairs, special=add_special_tokens)
+        words = truncation in ("tail", "head+tail")
+        short = self._shorten(texts, max_length, limit, words)
+        seconds = None if pairs is None else self._shorten(pairs, max_length, limit, words)
+        found = self._encode(
+            [one.text for one in short],
+            None if seconds is None else [one.text for one in seconds],
+            special=add_special_tokens,
+        )
+        others = [ShortText(text="")] * len(short) if seconds is None else seconds
+        parts = list(zip(short, others, strict=True))
         if max_length is None:
-            return [make_alignment(whole) for whole in found]
+            return [_restore_whole(whole, both) for whole, both in zip(found, parts, strict=True)]
         many = len(found) > 1
         return [
             _truncate_encoding(
-                whole, max_length, truncation, f"text {number:,}" if many else "the text"
+                whole, both, max_length, truncation, f"text {number:,}" if many else "the text"
             )
-            for number, whole in enumerate(found, 1)
+            for number, (whole, both) in enumerate(zip(found, parts, strict=True), 1)
+        ]
+
+    def _shorten(
+        self,
+        texts: Sequence[str],
+        max_length: int | None,
+        limit: int | None,
+        count_words: bool = False,
+    ) -> list[ShortText]:
+        """Long texts without what truncation to `max_length` removes, or with `limit` the heads."""
+        checked = _check_texts(texts)
+        if max_length is not None:
+            return [
+                self._long_texts.shorten(text, 2 * max_length, count_words=count_words)
+                if is_long(text)
+                else ShortText(text=text)
+                for text in checked
+            ]
+        return [
+            self._long_texts.take_head(text, limit + 1)
+            if limit is not None and is_long(text)
+            else ShortText(text=text)
+            for text in checked
         ]
 
     def encode_windows(
@@ -223,21 +272,28 @@ class Tokenizer:
         return list(select_parts(whole, (((range(counts[0]),), (span,)) for span in spans)))
 
     def encode_ids(
-        self, texts: Sequence[str], *, add_special_tokens: bool = True
+        self, texts: Sequence[str], *, add_special_tokens: bool = True, limit: int | None = None
     ) -> list[list[int]]:
-        """Ids only, without alignment or truncation: the fastest method."""
-        checked = _check_texts(texts)
+        """Ids only, without alignment or truncation: the fastest method.
+
+        With `limit`, a text with more tokens has more than `limit` ids, but maybe not all of them.
+        """
+        checked = [one.text for one in self._shorten(texts, None, limit)]
         with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
             found = self.backend.encode_batch_fast(checked, add_special_tokens=add_special_tokens)
             return [encoding.ids for encoding in found]
 
     def encode_ids_and_types(
-        self, texts: Sequence[str], pairs: Sequence[str | None]
+        self, texts: Sequence[str], pairs: Sequence[str | None], *, limit: int | None = None
     ) -> list[tuple[list[int], list[int]]]:
-        """Ids and type ids of texts, each with a pair or None, without alignment or truncation."""
-        checked_pairs = iter(_check_texts([pair for pair in pairs if pair is not None]))
-        both = zip(_check_texts(texts), pairs, strict=True)
-        inputs = [text if pair is None else (text, next(checked_pairs)) for text, pair in both]
+        """Ids and type ids of texts, each with a pair or None, without alignment or truncation.
+
+        For `limit` see `encode_ids`.
+        """
+        given = [pair for pair in pairs if pair is not None]
+        second = (one.text for one in self._shorten(given, None, limit))
+        both = zip(self._shorten(texts, None, limit), pairs, strict=True)
+        inputs = [one.text if pair is None else (one.text, next(second)) for one, pair in both]
         with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
             found = self.backend.encode_batch_fast(inputs)
             return [(encoding.ids, encoding.type_ids) for encoding in found]
@@ -302,17 +358,30 @@ def _count_tokens(whole: tokenizers.Encoding) -> tuple[int, int]:
     return sequences.count(0), sequences.count(1)
 
 
+def _restore_whole(whole: tokenizers.Encoding, both: tuple[ShortText, ShortText]) -> TokenAlignment:
+    """The alignment of an encoding that is complete but for the letters of long words."""
+    found = make_alignment(whole)
+    gaps = [one.gaps for one in both]
+    return restore_alignment(found, gaps, found.kept_ranges, found.num_truncated)
+
+
 def _truncate_encoding(
-    whole: tokenizers.Encoding, max_length: int, truncation: str | None, name: str
+    whole: tokenizers.Encoding,
+    both: tuple[ShortText, ShortText],
+    max_length: int,
+    truncation: str | None,
+    name: str,
 ) -> TokenAlignment:
     """The whole encoding if it is short enough, else what truncation leaves of it."""
-    if len(whole) <= max_length:
-        return make_alignment(whole)
     counts = _count_tokens(whole)
     special = len(whole) - sum(counts)
+    totals = counts[0] + both[0].removed_tokens, counts[1] + both[1].removed_tokens
+    size = special + sum(totals)
+    if size <= max_length:
+        return _restore_whole(whole, both)
     if truncation is None:
         raise InputError(
-            f"{name} has {len(whole):,} tokens with special tokens, but at most {max_length:,} fit",
+            f"{name} has {size:,} tokens with special tokens, but at most {max_length:,} fit",
             fix=f"shorten it, or choose a truncation: {', '.join(TRUNCATIONS)}",
         )
     if special >= max_length:
@@ -320,6 +389,18 @@ def _truncate_encoding(
             f"max_length {max_length:,} leaves no room for text and {special:,} special tokens",
             fix="increase max_length",
         )
-    lengths = truncate_longest_first(*counts, max_length - special)
-    first, second = (truncate(truncation, *both) for both in zip(counts, lengths, strict=True))
-    return make_alignment(whole, (first, second))
+    lengths = truncate_longest_first(*totals, max_length - special)
+    first, second = (truncate(truncation, *both) for both in zip(totals, lengths, strict=True))
+    if not any(one.gaps for one in both):
+        return make_alignment(whole, (first, second))
+    offsets = [
+        [offset for offset, s in zip(whole.offsets, whole.sequence_ids, strict=True) if s == n]
+        for n in (0, 1)
+    ]
+    gaps = [one.gaps for one in both]
+    kept = (
+        find_kept_tokens(first, offsets[0], gaps[0]),
+        find_kept_tokens(second, offsets[1], gaps[1]),
+    )
+    removed = totals[0] - lengths[0], totals[1] - lengths[1]
+    return restore_alignment(make_alignment(whole, kept), gaps, (first, second), removed)

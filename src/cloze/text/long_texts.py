@@ -1,0 +1,308 @@
+"""Parts of a long text whose tokens are those of the whole text, found before it is tokenized.
+
+The tokenizers library needs some 300 bytes for each character of a text. A text may be cut between
+a letter or digit and a single space before a letter (`the| cat`): for the tokenizers listed here
+the tokens of both parts, one after the other, are then those of the whole. Everything that these
+pipelines do looks at a word and the space before it, never at the next word:
+
+- normalizers work on characters, graphemes or runs of white space, and none crosses `e| c`;
+- pre-tokenizers split at the cut, and the space stays with the word after it;
+- models see one word at a time; added tokens that contain or swallow a space are excluded.
+
+Other tokenizers, and texts without such a place, are tokenized as a whole.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import tokenizers
+
+from cloze.text.alignment import TokenAlignment, TokenRanges
+from cloze.text.backends import CUT_SAFE_PATTERNS
+
+LONG = 1 << 15  # characters; shorter texts are always tokenized as a whole
+PIECE = 1 << 14  # characters that are tokenized together when tokens are counted
+PIECES = 8  # tokenized at a time, on all cores
+_CUT = re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z])")
+_LONG_WORD = re.compile(r"[A-Za-z0-9]{4000,}")
+_KEPT = 1000  # letters that are kept of both ends of a long word
+_SPLITTING = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+_LOCAL = {"Punctuation", "Digits"}
+_NORMALIZERS = {
+    *("BertNormalizer", "Lowercase", "StripAccents", "Nmt", "Precompiled"),
+    *("NFC", "NFD", "NFKC", "NFKD"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Characters that were left out of a text."""
+
+    position: int  # in the shortened text
+    chars: int
+    tokens: int = 0  # of these characters alone
+    words: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortText:
+    """A text and what was left out of it, from left to right."""
+
+    text: str
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def removed_tokens(self) -> int:
+        """Tokens that were left out."""
+        return sum(gap.tokens for gap in self.gaps)
+
+
+class LongTextRules:
+    """Whether and where the texts of one tokenizer may be cut."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        pipeline = json.loads(backend.to_str())
+        self._is_safe = _is_safe(pipeline)
+        self._has_unknown_words = _has_unknown_words(pipeline)
+
+    def take_head(self, text: str, min_tokens: int) -> ShortText:
+        """The beginning of a text with at least `min_tokens` tokens, or the whole text."""
+        found = self._collapse(text)
+        size = self._find_head(found.text, min_tokens)
+        gaps = tuple(gap for gap in found.gaps if gap.position < size)
+        return ShortText(text=found.text[:size], gaps=gaps)
+
+    def shorten(self, text: str, min_tokens: int, *, count_words: bool = True) -> ShortText:
+        """The text without its middle: at least `min_tokens` tokens of each end are left.
+
+        Counting the words of the middle takes longer; only what comes after it needs their number.
+        """
+        found = self._collapse(text)
+        start = self._find_head(found.text, min_tokens)
+        stop = self._find_tail(found.text, min_tokens)
+        if start >= stop:
+            return found
+        tokens, words = self._count_range(found.text, start, stop, count_words=count_words)
+        inside = sum(gap.chars for gap in found.gaps if start <= gap.position < stop)
+        middle = Gap(position=start, chars=stop - start + inside, tokens=tokens, words=words)
+        before = [gap for gap in found.gaps if gap.position < start]
+        after = [
+            replace(gap, position=gap.position - (stop - start))
+            for gap in found.gaps
+            if gap.position >= stop
+        ]
+        return ShortText(
+            text=found.text[:start] + found.text[stop:], gaps=(*before, middle, *after)
+        )
+
+    def _collapse(self, text: str) -> ShortText:
+        """The text without the middle of words that are unknown because they are so long."""
+        if len(text) <= LONG or not self._has_unknown_words:
+            return ShortText(text=text)
+        parts, gaps, done, size = [], [], 0, 0
+        for word in _LONG_WORD.finditer(text):
+            start, stop = word.start() + _KEPT, word.end() - _KEPT
+            parts.append(text[done:start])
+            size += start - done
+            gaps.append(Gap(position=size, chars=stop - start))
+            done = stop
+        return ShortText(text="".join([*parts, text[done:]]) if gaps else text, gaps=tuple(gaps))
+
+    def _find_head(self, text: str, min_tokens: int) -> int:
+        """The end of a beginning of the text with so many tokens; the end of the text if none."""
+        size = max(8 * min_tokens, LONG // 2)
+        while self._is_safe and size < len(text) and len(text) > LONG:
+            cut = _CUT.search(text, size)
+            if cut is None:
+                break
+            if self._count_range(text, 0, cut.start(), enough=min_tokens)[0] >= min_tokens:
+                return cut.start()
+            size = 2 * cut.start()
+        return len(text)
+
+    def _find_tail(self, text: str, min_tokens: int) -> int:
+        """The start of an end of the text with so many tokens; 0 if there is none."""
+        size = max(8 * min_tokens, LONG // 2)
+        while self._is_safe and size < len(text) and len(text) > LONG:
+            cut = _find_cut_before(text, len(text) - size)
+            if cut is None:
+                break
+            if self._count_range(text, cut, len(text), enough=min_tokens)[0] >= min_tokens:
+                return cut
+            size = 2 * (len(text) - cut)
+        return 0
+
+    def _count_range(
+        self,
+        text: str,
+        start: int,
+        stop: int,
+        *,
+        enough: float = math.inf,
+        count_words: bool = False,
+    ) -> tuple[int, int]:
+        """The numbers of tokens and words between two cuts; of tokens, `enough` suffice."""
+        tokens = words = 0
+        pieces = _split(text, start, stop)
+        backend = self._backend  # the fast method does not number the words
+        encode = backend.encode_batch if count_words else backend.encode_batch_fast
+        while tokens < enough and (batch := list(islice(pieces, PIECES))):
+            for found in encode(batch, add_special_tokens=False):
+                tokens += len(found)
+                if count_words:
+                    words += 1 + max((n for n in found.word_ids if n is not None), default=-1)
+        return tokens, words
+
+
+def is_long(text: str) -> bool:
+    """Whether a text is so long that it is worth cutting."""
+    return len(text) > LONG
+
+
+def restore_alignment(
+    found: TokenAlignment,
+    gaps: Sequence[Sequence[Gap]],
+    kept: TokenRanges,
+    removed: tuple[int, int],
+) -> TokenAlignment:
+    """The alignment of shortened texts, with the offsets and words of the whole texts."""
+    if not any(gaps):
+        return found
+    offsets, words = list(found.offsets), list(found.words)
+    for n, sequence in enumerate(found.sequence_ids):
+        if sequence is not None and gaps[sequence]:
+            start, end = offsets[n]
+            before = [gap for gap in gaps[sequence] if gap.position <= start]
+            within = [gap for gap in gaps[sequence] if gap.position < end]
+            offsets[n] = (
+                start + sum(gap.chars for gap in before),
+                end + sum(gap.chars for gap in within),
+            )
+            word = words[n]
+            words[n] = None if word is None else word + sum(gap.words for gap in before)
+    return replace(found, offsets=offsets, words=words, kept_ranges=kept, num_truncated=removed)
+
+
+def find_kept_tokens(
+    ranges: tuple[range, ...], offsets: Sequence[tuple[int, int]], gaps: Sequence[Gap]
+) -> tuple[range, ...]:
+    """Ranges of tokens of a whole text as ranges of its shortened text, with these offsets."""
+    found = []
+    for span in ranges:
+        shift = 0
+        for gap in gaps:
+            first = sum(start < gap.position for start, _ in offsets) + shift  # after the gap
+            if gap.tokens and span.start >= first:
+                assert span.start >= first + gap.tokens, "a token that was left out is needed"
+                shift += gap.tokens
+        found.append(range(span.start - shift, span.stop - shift))
+    return tuple(found)
+
+
+def _split(text: str, start: int, stop: int) -> Iterator[str]:
+    while start < stop:
+        cut = _CUT.search(text, start + PIECE, stop) if start + PIECE < stop else None
+        end = stop if cut is None else cut.start()
+        yield text[start:end]
+        start = end
+
+
+def _find_cut_before(text: str, position: int) -> int | None:
+    """The last place before a position where the text may be cut."""
+    stop = position
+    while stop > 0:
+        start = max(0, stop - PIECE)
+        cuts = [found.start() for found in _CUT.finditer(text, start, stop + 2)]
+        if cuts:
+            return cuts[-1]
+        stop = start
+    return None
+
+
+def _has_unknown_words(pipeline: dict[str, Any]) -> bool:
+    """Whether a word of thousands of letters is one unknown token."""
+    model = pipeline["model"]
+    kinds = [one["type"] for one in _flatten(pipeline["pre_tokenizer"], "pretokenizers")]
+    before = [one["type"] for one in _flatten(pipeline["normalizer"], "normalizers")]
+    if kinds != ["BertPreTokenizer"] or before not in ([], ["BertNormalizer"]):
+        return False
+    if any(token["content"].isalnum() for token in pipeline["added_tokens"]):
+        return False
+    if model["type"] == "WordPiece":
+        return bool(model["max_input_chars_per_word"] < _KEPT)
+    return model["type"] == "WordLevel" and max(map(len, model["vocab"]), default=0) < _KEPT
+
+
+def _is_safe(pipeline: dict[str, Any]) -> bool:
+    model, added = pipeline["model"], pipeline["added_tokens"]
+    kinds = _flatten(pipeline["pre_tokenizer"], "pretokenizers")
+    before = _flatten(pipeline["normalizer"], "normalizers")
+    return (
+        all(_is_safe_token(token) for token in added)
+        and all(_is_safe_normalizer(one, kinds) for one in before)
+        and all(_is_local(one) or _splits(one) for one in kinds)
+        and any(map(_splits, kinds))
+        and _is_safe_model(model, kinds)
+    )
+
+
+def _flatten(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    if part["type"] == "Sequence":
+        return [inner for one in part[name] for inner in _flatten(one, name)]
+    return [part]
+
+
+def _is_safe_token(token: dict[str, Any]) -> bool:
+    content = token["content"]
+    swallows = token["rstrip"] and content[-1:].isalnum()
+    return bool(content) and not swallows and not any(map(str.isspace, content))
+
+
+def _is_safe_normalizer(one: dict[str, Any], kinds: list[dict[str, Any]]) -> bool:
+    if one["type"] == "Strip":  # at the left it removes the space that a part begins with
+        return not one["strip_left"] or all(
+            kind["type"] in _SPLITTING or kind.get("prepend_scheme") == "always" for kind in kinds
+        )
+    if one["type"] == "Replace":
+        match one["pattern"]:
+            case {"Regex": " {2,}"}:
+                return True
+            case {"String": str(found)}:
+                return not any(c.isspace() or c.isalnum() for c in found)
+        return False
+    return one["type"] in _NORMALIZERS
+
+
+def _is_local(one: dict[str, Any]) -> bool:
+    return (
+        one["type"] in _LOCAL
+        or (one["type"] == "ByteLevel" and not one["use_regex"])
+        or (one["type"] == "Split" and one["pattern"].get("Regex") in CUT_SAFE_PATTERNS)
+    )
+
+
+def _splits(one: dict[str, Any]) -> bool:
+    """Whether it splits before the space of a cut."""
+    kind = one["type"]
+    return (
+        kind in _SPLITTING
+        or (kind == "ByteLevel" and one["use_regex"])
+        or (kind == "Metaspace" and one.get("split", True))
+        or (kind == "Split" and one["pattern"].get("Regex") in CUT_SAFE_PATTERNS[:2])
+    )
+
+
+def _is_safe_model(model: dict[str, Any], kinds: list[dict[str, Any]]) -> bool:
+    """Each word has a token, so that words can be counted by their tokens."""
+    if model["type"] == "BPE":
+        has_bytes = any(kind["type"] == "ByteLevel" for kind in kinds)
+        return not model["dropout"] and (has_bytes or model["unk_token"] is not None)
+    return model["type"] in ("WordPiece", "WordLevel", "Unigram")
