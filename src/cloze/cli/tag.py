@@ -66,7 +66,7 @@ def tag(
 
     def tag_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
         origins = [Origin(file=row.file, line=row.line) for row in rows]
-        examples = make_examples(opened, [row.text for row in rows], origins)
+        examples = make_examples(opened, [row.text for row in rows], origins, task=task)
         return predict(opened, examples, task=task, aggregation=aggregation, **options)
 
     how = f"truncated to {opened.max_length:,} tokens"

@@ -81,7 +81,9 @@ class CausalEncoder:
 
     def encode_prompt(self, text: str) -> list[int]:
         """The tokens of a prompt, after bos if the tokenizer adds it or the prompt is empty."""
-        (ids,) = self.model.tokenizer.encode_ids([text], add_special_tokens=False)
+        tokenizer = self.model.tokenizer
+        end = tokenizer.take_tail(text, self.model.max_length + 1)  # what is read of it
+        (ids,) = tokenizer.encode_ids([end], add_special_tokens=False)
         return [self.bos_id, *ids] if self._adds_bos or not ids else list(ids)
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:

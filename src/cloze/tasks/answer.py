@@ -208,7 +208,8 @@ def encode_examples(
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]
         questions, removed = _truncate_questions(model, [example.question for example in chunk])
-        whole = model.tokenizer.encode_batch(questions, [example.context for example in chunk])
+        contexts = [example.context for example in chunk]
+        whole = model.tokenizer.encode_batch(questions, contexts, limit=model.max_length)
         for number, (example, question, lost, encoding) in enumerate(
             zip(chunk, questions, removed, whole, strict=True), first
         ):
@@ -237,11 +238,15 @@ def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], 
     room = model.max_length - model.tokenizer.num_special_tokens(pair=True)
     most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
     kept, removed = list(questions), [0] * len(questions)
-    for number, ids in enumerate(model.tokenizer.encode_ids(questions, add_special_tokens=False)):
+    tokenizer = model.tokenizer
+    encoded = tokenizer.encode_ids(questions, add_special_tokens=False, limit=most)
+    for number, ids in enumerate(encoded):
         if len(ids) > most:
-            encoding = model.tokenizer.encode(questions[number], add_special_tokens=False)
-            kept[number] = questions[number][: encoding.offsets[most - 1][1]]
-            removed[number] = len(ids) - most
+            encoding = tokenizer.encode(
+                questions[number], max_length=most, truncation="head", add_special_tokens=False
+            )
+            kept[number] = questions[number][: encoding.offsets[-1][1]]
+            removed[number] = encoding.num_truncated[0]
     return kept, removed
 
 

@@ -172,7 +172,9 @@ def encode_examples(
     rows = [(example, option) for example in examples for option in _second_texts(example)]
     sequences = iter(
         model.tokenizer.encode_ids_and_types(
-            [example.text for example, _ in rows], [o for _, o in rows]
+            [example.text for example, _ in rows],
+            [option for _, option in rows],
+            limit=model.max_length,
         )
     )
     groups: list[list[TextItem]] = []
@@ -181,7 +183,7 @@ def encode_examples(
         for index, second in enumerate(_second_texts(example)):
             (ids, type_ids), truncated = next(sequences), 0
             if len(ids) > model.max_length:
-                encoding = _truncate(model, example, second, task, len(ids))
+                encoding = _truncate(model, example, second, task)
                 ids, type_ids, truncated = (
                     encoding.ids,
                     encoding.type_ids,
@@ -255,21 +257,19 @@ def _second_texts(example: ChoiceExample) -> list[str]:
     return [f"{example.question} {option}" for option in example.options]
 
 
-def _truncate(
-    model: Model, example: ChoiceExample, second: str, task: Task, count: int
-) -> TokenAlignment:
-    if task.truncation is None and not model.pooling:
-        raise InputError(
-            f"{example.origin}: text and option have {count:,} tokens (special tokens included), "
-            f"but the model's maximum length is {model.max_length:,}",
-            fix="shorten the text, or choose a truncation: head, tail, head+tail",
-        )
+def _truncate(model: Model, example: ChoiceExample, second: str, task: Task) -> TokenAlignment:
     if task.truncation == "window":
         raise InputError(
             "multiple choice does not support truncation 'window': it needs a single sequence",
             fix="use truncation='head', 'tail' or 'head+tail' (command line: --truncation head)",
         )
-    (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
+    try:
+        (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
+    except InputError as error:
+        if task.truncation is not None:
+            raise
+        fix = "shorten the text, or choose a truncation: head, tail, head+tail"
+        raise InputError(error.problem, fix=fix) from None
     return encoding
 
 

@@ -144,7 +144,7 @@ def encode_examples(
     if any(pair is not None for pair in pairs):
         check_pair_support(model)
     groups: list[list[TextItem]] = []
-    sequences = model.tokenizer.encode_ids_and_types(texts, pairs)
+    sequences = model.tokenizer.encode_ids_and_types(texts, pairs, limit=model.max_length)
     for number, (example, (ids, type_ids)) in enumerate(zip(examples, sequences, strict=True)):
         targets = _find_targets(model, example)
         if len(ids) <= model.max_length:

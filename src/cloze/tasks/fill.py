@@ -18,7 +18,9 @@ from cloze.tasks.inference import describe_heads, iterate_logits
 from cloze.tasks.inputs import Texts, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
 from cloze.text.backends import BYTES
+from cloze.text.long_texts import LONG, is_long
 
+MAX_CHARS_PER_TOKEN = 64  # masks that are further apart do not fit into one sequence
 _NO_TEXT = frozenset((None, *BYTES))  # ids without a token, and tokens that are single bytes
 
 
@@ -29,7 +31,9 @@ class MaskPrediction:
     word: str
     score: float  # its probability; other masks of the text stay masked
     ids: tuple[int, ...]  # its token ids; several only for candidates
-    text: str  # the whole text with the word in place of the mask
+    # the text with the word in place of the mask; of a text of more than 32,768 characters, the
+    # part around the mask
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +214,8 @@ def _make_item(ids: list[int], positions: list[int]) -> EncodedExample:
 
 def _encode_masked(model: Model, text: str, longest: int) -> _MaskedText:
     """Encode a text with masks, so that candidates of `longest` tokens fit."""
-    encoding = model.tokenizer.encode(text)
+    start, part, removed = _take_part(model, text, longest)
+    encoding = model.tokenizer.encode(part)
     positions = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
     mask = model.tokenizer.mask_token
     if mask is None or not positions:
@@ -222,9 +227,29 @@ def _encode_masked(model: Model, text: str, longest: int) -> _MaskedText:
     return _MaskedText(
         ids=ids,
         positions=[position - before for position in positions],
-        spans=[encoding.offsets[position] for position in positions],
-        truncated=len(encoding) - len(ids),
+        spans=[
+            (start + first, start + end)
+            for first, end in (encoding.offsets[position] for position in positions)
+        ],
+        truncated=len(encoding) + removed - len(ids),
     )
+
+
+def _take_part(model: Model, text: str, longest: int) -> tuple[int, str, int]:
+    """What is needed of a long text: its start, the part, and the number of tokens left out."""
+    mask = model.tokenizer.mask_token
+    if mask is None or not is_long(text) or mask not in text:
+        return 0, text[:LONG] if mask is None or mask not in text else text, 0
+    first, stop = text.find(mask), text.rfind(mask) + len(mask)
+    most = model.max_length + longest
+    if stop - first > MAX_CHARS_PER_TOKEN * most:
+        raise InputError(
+            f"the masks are {stop - first:,} characters apart, but the model's maximum length is "
+            f"{model.max_length:,} tokens",
+            fix="split the text into parts with one mask each",
+        )
+    start, end, removed = model.tokenizer.find_context(text, first, stop, most)
+    return start, text[start:end], removed
 
 
 def _crop_around(
@@ -316,6 +341,14 @@ def _rank_candidates(split: Mapping[str, tuple[int, ...]], logs: Iterator[float]
     return sorted(found, key=lambda one: -one[1])
 
 
+def _insert_word(text: str, start: int, end: int, word: str) -> str:
+    """Like `insert_word`, but of a long text only the part around the mask."""
+    if is_long(text):
+        first, last = max(0, start - LONG // 2), min(len(text), end + LONG // 2)
+        text, start, end = text[first:last], start - first, end - first
+    return insert_word(text, start, end, word)
+
+
 def _make_result(text: str, encoded: _MaskedText, found: Sequence[_Found]) -> FillResult:
     masks = [
         MaskResult(
@@ -323,7 +356,7 @@ def _make_result(text: str, encoded: _MaskedText, found: Sequence[_Found]) -> Fi
             end=end,
             predictions=tuple(
                 MaskPrediction(
-                    word=word, score=score, ids=ids, text=insert_word(text, start, end, word)
+                    word=word, score=score, ids=ids, text=_insert_word(text, start, end, word)
                 )
                 for word, score, ids in words
             ),

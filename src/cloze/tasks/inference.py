@@ -66,12 +66,12 @@ def encode_texts(
     """
     truncation = _default_truncation(model, truncation, overlap)
     encoded: dict[int, EncodedText] = {}
-    for number, ids in enumerate(model.tokenizer.encode_ids(texts)):
+    for number, ids in enumerate(model.tokenizer.encode_ids(texts, limit=model.max_length)):
         try:
             if len(ids) > model.max_length:
                 encoded[number] = _encode_truncated(model, texts[number], truncation, overlap)
             elif aligned:
-                encoding = model.tokenizer.encode(texts[number])
+                encoding = model.tokenizer.encode(texts[number], max_length=model.max_length)
                 encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
             else:  # the usual case: no alignment is needed
                 encoded[number] = EncodedText(sequences=(ids,))

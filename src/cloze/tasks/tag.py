@@ -34,6 +34,7 @@ from cloze.tasks.aggregation import (
 from cloze.tasks.inference import compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import Texts, check_texts, open_model
 from cloze.text.alignment import TokenAlignment
+from cloze.text.long_texts import Gap, ShortText
 from cloze.text.truncation import find_max_context_windows
 
 CHUNK = 1024  # sentences that are encoded at a time, to bound memory
@@ -56,7 +57,9 @@ class TagResult(Result):
     tags: tuple[str, ...]  # of each word
     scores: tuple[float, ...]  # the probability of each word's tag
     spans: tuple[Span, ...]
-    untagged: int = 0  # words that were truncated or have no token; their tag is O, their score 0
+    # words that were truncated or have no token; their tag is O, their score 0. Of a text of more
+    # than 32,768 characters, those far from what was read are counted, but not listed.
+    untagged: int = 0
 
     record_columns = ("text", "span", "label", "start", "end", "score")
 
@@ -139,7 +142,7 @@ def tag(
     task = override_truncation(resolve_task("tag", model), truncation, overlap)
     found = predict(
         model,
-        make_examples(model, check_texts(text, text_column=text_column)),
+        make_examples(model, check_texts(text, text_column=text_column), task=task),
         task=task,
         aggregation=aggregation,
         batch_tokens=batch_tokens,
@@ -149,14 +152,31 @@ def tag(
 
 
 def make_examples(
-    model: Model, texts: Sequence[str], origins: Sequence[Origin] | None = None
+    model: Model,
+    texts: Sequence[str],
+    origins: Sequence[Origin] | None = None,
+    *,
+    task: Task | None = None,
 ) -> list[TaggedExample]:
-    """Make examples without tags; words are those of the tokenizer, each text is a document."""
+    """Make examples without tags; words are those of the tokenizer, each text is a document.
+
+    Of a very long text that `task` truncates, only both ends are in the example.
+    """
     where = origins or [Origin(line=number) for number in range(1, len(texts) + 1)]
+    short = [ShortText(text=text) for text in texts]
+    if task is not None and task.truncation != "window":
+        short = [model.tokenizer.shorten(text, model.max_length) for text in texts]
+    encodings = model.tokenizer.encode_batch([one.text for one in short])
     return [
-        TaggedExample(text=text, words=tuple(encoding.word_spans()), document=number, origin=origin)
-        for number, (text, encoding, origin) in enumerate(
-            zip(texts, model.tokenizer.encode_batch(texts), where, strict=True)
+        TaggedExample(
+            text=one.text,
+            words=tuple(encoding.word_spans()),
+            document=number,
+            origin=origin,
+            whole=(text, one.gaps) if one.gaps else None,
+        )
+        for number, (text, one, encoding, origin) in enumerate(
+            zip(texts, short, encodings, where, strict=True)
         )
     ]
 
@@ -186,7 +206,10 @@ def encode_words(
         for number, (example, encoding) in enumerate(zip(chunk, whole, strict=True), first):
             parts = [encoding]
             if len(encoding) > model.max_length:
-                parts = encode_long(model, example.text, task=task, name=example.origin)
+                text = example.text
+                if example.whole is not None and task.truncation is None:
+                    text = example.whole[0]  # an error, which says how long the text is
+                parts = encode_long(model, text, task=task, name=example.origin)
             groups.append(list(_window_items(model, example, number, encoding, parts, every_token)))
     return _add_context(model, examples, groups) if task.context else groups
 
@@ -261,7 +284,7 @@ def _tag_example(
         units = [
             TaggedUnit(word, labels[number], score, *pair) for word, number, score, pair in rows
         ]
-    return TagResult(
+    result = TagResult(
         text=example.text,
         words=example.words,
         tags=tuple(tags),
@@ -270,6 +293,27 @@ def _tag_example(
             example.text, units, join=aggregation != "none", single_words=single_words
         ),
         untagged=len(example.words) - len(starts),
+    )
+    return result if example.whole is None else _restore_result(result, *example.whole)
+
+
+def _restore_result(result: TagResult, text: str, gaps: Sequence[Gap]) -> TagResult:
+    """The result of both ends of a text, with character offsets in the whole text."""
+
+    def shift(position: int) -> int:
+        return position + sum(gap.chars for gap in gaps if gap.position <= position)
+
+    words = [(shift(start), shift(end - 1) + 1) for start, end in result.words]
+    spans = [
+        replace(span, start=shift(span.start), end=shift(span.end - 1) + 1) for span in result.spans
+    ]
+    removed = sum(gap.words for gap in gaps)
+    return replace(
+        result,
+        text=text,
+        words=tuple(words),
+        spans=tuple(spans),
+        untagged=result.untagged + removed,
     )
 
 

@@ -28,6 +28,10 @@ from cloze.text.backends import CUT_SAFE_PATTERNS
 LONG = 1 << 15  # characters; shorter texts are always tokenized as a whole
 PIECE = 1 << 14  # characters that are tokenized together when tokens are counted
 PIECES = 8  # tokenized at a time, on all cores
+COUNTED = (
+    1 << 20
+)  # characters; of longer parts that are left out, the number of tokens is estimated
+SAMPLES = 16  # pieces that the estimate is based on
 _CUT = re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z])")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{4000,}")
 _KEPT = 1000  # letters that are kept of both ends of a long word
@@ -45,7 +49,7 @@ class Gap:
 
     position: int  # in the shortened text
     chars: int
-    tokens: int = 0  # of these characters alone
+    tokens: int = 0  # of these characters alone; more than a million are estimated by a sample
     words: int = 0
 
 
@@ -55,6 +59,11 @@ class ShortText:
 
     text: str
     gaps: tuple[Gap, ...] = ()
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether so much was left out that its tokens were not counted."""
+        return any(gap.tokens and gap.chars > COUNTED for gap in self.gaps)
 
     @property
     def removed_tokens(self) -> int:
@@ -88,7 +97,7 @@ class LongTextRules:
         stop = self._find_tail(found.text, min_tokens)
         if start >= stop:
             return found
-        tokens, words = self._count_range(found.text, start, stop, count_words=count_words)
+        tokens, words = self._measure(found.text, start, stop, count_words=count_words)
         inside = sum(gap.chars for gap in found.gaps if start <= gap.position < stop)
         middle = Gap(position=start, chars=stop - start + inside, tokens=tokens, words=words)
         before = [gap for gap in found.gaps if gap.position < start]
@@ -100,6 +109,15 @@ class LongTextRules:
         return ShortText(
             text=found.text[:start] + found.text[stop:], gaps=(*before, middle, *after)
         )
+
+    def find_context(
+        self, text: str, start: int, stop: int, min_tokens: int
+    ) -> tuple[int, int, int]:
+        """The part with so many tokens before `start` and after `stop`, and the tokens left out."""
+        first = self._find_tail(text[:start], min_tokens)
+        last = stop + self._find_head(text[stop:], min_tokens)
+        removed = self._measure(text, 0, first)[0] + self._measure(text, last, len(text))[0]
+        return first, last, removed
 
     def _collapse(self, text: str) -> ShortText:
         """The text without the middle of words that are unknown because they are so long."""
@@ -137,6 +155,20 @@ class LongTextRules:
                 return cut
             size = 2 * (len(text) - cut)
         return 0
+
+    def _measure(
+        self, text: str, start: int, stop: int, *, count_words: bool = False
+    ) -> tuple[int, int]:
+        """The numbers of tokens and words between two cuts, estimated if there are too many."""
+        if stop - start <= COUNTED:
+            return self._count_range(text, start, stop, count_words=count_words)
+        tokens = words = chars = 0
+        for n in range(SAMPLES):
+            first = start + (stop - start - PIECE) * n // SAMPLES
+            more = self._count_range(text, first, first + PIECE, count_words=count_words)
+            tokens, words, chars = tokens + more[0], words + more[1], chars + PIECE
+        factor = (stop - start) / chars
+        return round(tokens * factor), round(words * factor)
 
     def _count_range(
         self,

@@ -227,6 +227,30 @@ class Tokenizer:
             for number, (whole, both) in enumerate(zip(found, parts, strict=True), 1)
         ]
 
+    def shorten(self, text: str, max_length: int) -> ShortText:
+        """A long text without its middle, of which truncation to `max_length` keeps nothing."""
+        return self._shorten([text], max_length, None, count_words=True)[0]
+
+    def find_context(
+        self, text: str, start: int, stop: int, num_tokens: int
+    ) -> tuple[int, int, int]:
+        """The part of a long text with so many tokens before `start` and after `stop`.
+
+        Returns where it starts and ends, and the number of tokens that are left out. Its tokens
+        are those of the whole text.
+        """
+        check_text(text, "the text")
+        return (
+            self._long_texts.find_context(text, start, stop, num_tokens)
+            if is_long(text)
+            else (0, len(text), 0)
+        )
+
+    def take_tail(self, text: str, num_tokens: int) -> str:
+        """The end of a long text, with at least so many of its tokens."""
+        length = len(check_text(text, "the text"))
+        return text[self.find_context(text, length, length, num_tokens)[0] :]
+
     def _shorten(
         self,
         texts: Sequence[str],
@@ -380,8 +404,10 @@ def _truncate_encoding(
     if size <= max_length:
         return _restore_whole(whole, both)
     if truncation is None:
+        about = "about " if any(one.is_estimated for one in both) else ""
+        count = f"{about}{size:,} tokens"
         raise InputError(
-            f"{name} has {size:,} tokens with special tokens, but at most {max_length:,} fit",
+            f"{name} has {count} with special tokens, but at most {max_length:,} fit",
             fix=f"shorten it, or choose a truncation: {', '.join(TRUNCATIONS)}",
         )
     if special >= max_length:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import TypeAlias
 
 from cloze.errors import InputError
+from cloze.text.long_texts import Gap
 
 SHOWN_LABELS = 20  # in an error
 
@@ -48,6 +49,7 @@ class TaggedExample:
     tags: tuple[str, ...] | None = None
     document: int = 0  # consecutive sentences of a document have the same number
     origin: Origin = UNKNOWN_ORIGIN
+    whole: tuple[str, tuple[Gap, ...]] | None = None  # the text, if this is only its two ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
