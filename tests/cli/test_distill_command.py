@@ -80,7 +80,7 @@ def test_two_processes_learn_what_one_does(run, torchrun, teacher, text, tmp_pat
             1,
             ("3", "1 to 2"),
         ),
-        (["--resume", "--out", "m", "--num-layers", "1"], 1, ("--resume", "recipe")),
+        (["--resume", "--out", "m", "--num-layers", "1"], 1, ("resume", "m")),
     ],
 )
 def test_mistakes(run, teacher, arguments, code, message, tmp_path, monkeypatch):

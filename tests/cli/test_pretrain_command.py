@@ -178,8 +178,8 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
             ("steps", "minutes"),
         ),
         (["--resume", "--out", "m"], 1, ("resume", "m")),
-        (["--resume", "--out", "m", "--steps", "9"], 1, ("--resume", "recipe")),
-        (["--resume", "--out", "m", "--set", "run.seed=1"], 1, ("--resume", "recipe")),
+        (["--resume", "--out", "m", "--steps", "9"], 1, ("resume", "m")),
+        (["--resume", "--out", "m", "--set", "run.seed=1"], 1, ("resume", "m")),
         (["--resume", "--out", "m", "--set", "run.guard=skip"], 1, ("resume", "m")),
         (
             ["a.txt", "--out", "m", "--steps", "2", "--mlm-probability", "7"],

@@ -50,8 +50,11 @@ def distill(
     texts = inputs or []
     shown: dict[str, Any] = {"command": "distill", "as_json": as_json, "quiet": quiet}
     if resume:
-        moved = {} if teacher is None else {"distill.teacher": teacher}
-        changes = settings_to_resume(out, options, settings, recipe, moved=moved)
+        from cloze.make.sources import resolve_model_name
+
+        changes = settings_to_resume(out, options, settings, recipe=recipe)
+        if teacher is not None:  # it may have moved, and its weights are compared
+            changes["distill.teacher"] = resolve_model_name(teacher)
         resume_run(out, changes, sources=texts, **shown)
         return
     if teacher is None:

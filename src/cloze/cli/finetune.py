@@ -72,7 +72,8 @@ def finetune(
     """Fine-tune a model for a task with labelled data."""
     shown: dict[str, Any] = {"command": "finetune", "as_json": as_json, "quiet": quiet}
     if resume:
-        changes = settings_to_resume(out, options, settings, task, model, train, dev, recipe)
+        given = {"task": task, "model.init_from": model, "data.train": train, "data.dev": dev}
+        changes = settings_to_resume(out, options, settings, recipe=recipe, **given)
         resume_run(out, changes, **shown)
         return
     from cloze.make.recipe.complete import complete_finetuning

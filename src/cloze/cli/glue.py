@@ -59,6 +59,13 @@ def glue(
         ),
     ] = None,
     settings: Settings = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue the table in --out, as the same command without it does.",
+        ),
+    ] = False,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -67,6 +74,8 @@ def glue(
     """Fine-tune a model on every task of GLUE in a folder, and print the scores."""
     from cloze.make.recipe.complete import complete_finetuning
 
+    if resume and (out is None or not out.is_dir()):
+        raise typer.BadParameter("there is no table to continue", param_hint="--out")
     with report_usage():
         made = complete_finetuning(
             recipe, task="classify", options=options, settings=settings or []

@@ -64,7 +64,9 @@ def pretrain(
     texts = inputs or []
     shown: dict[str, Any] = {"command": "pretrain", "as_json": as_json, "quiet": quiet}
     if resume:
-        changes = settings_to_resume(out, options, settings, recipe, family)
+        changes = settings_to_resume(
+            out, options, settings, recipe=recipe, **{"model.family": family}
+        )
         resume_run(out, changes, sources=texts, **shown)
         return
     from cloze.make.recipe.complete import complete_pretraining

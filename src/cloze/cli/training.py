@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.format_run import print_run_result
-from cloze.errors import ConfigError
 
 if TYPE_CHECKING:
     from cloze.train.callbacks import Callback
@@ -49,34 +48,27 @@ def settings_to_resume(
     out: Path,
     options: Mapping[str, Any],
     settings: list[str] | None,
-    *others: object,
-    moved: Mapping[str, Any] | None = None,
+    *,
+    recipe: str | None = None,
+    **arguments: object,
 ) -> dict[str, Any]:
-    """The settings to change in a resumed run; those that must stay the same are rejected.
+    """The settings to change in a resumed run; arguments that differ from the run's are an error.
 
-    `others` are arguments that a resumed run does not take, `moved` are settings with new paths of
-    the same files.
+    `arguments` are other arguments of the command, as settings of the recipe by their paths.
     """
-    from cloze.config import parse_settings
-    from cloze.make.recipe.complete import CLASSES, get_recipe_class, read_values
-    from cloze.make.recipe.options import find_options, map_options
-    from cloze.make.recipe.run import CHANGEABLE
-
-    fields = [find_options(cls).items() for classes in CLASSES.values() for cls in classes]
-    changeable = {name for some in fields for name, (path, _) in some if path in CHANGEABLE}
-    assigned = parse_settings(settings or [])
-    rejected = [*(options.keys() - changeable), *(assigned.keys() - CHANGEABLE)]
-    if rejected or any(others):
-        what = f"{min(rejected)} cannot be changed" if rejected else "it takes no other arguments"
-        raise ConfigError(
-            f"--resume continues a run with its own recipe: {what}",
-            fix="give only --resume and --out, or start a new run",
-        )
+    from cloze.make.recipe.resumed import find_changes
     from cloze.make.run_folder import find_run_recipe
+    from cloze.train.run_files import TRIALS
 
-    cls = get_recipe_class(read_values(find_run_recipe(out)))
     with report_usage():
-        return {**map_options(cls, options, owner="this run"), **assigned, **(moved or {})}
+        return find_changes(
+            find_run_recipe(out),
+            options=options,
+            settings=settings or [],
+            arguments=arguments,
+            source=recipe,
+            has_trials=(out / TRIALS).is_file(),
+        )
 
 
 def run_training(

@@ -28,6 +28,7 @@ from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.recipe.keywords import GlueOptions
 from cloze.make.recipe.option_help import document_options
+from cloze.make.recipe.resumed import describe_differences
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
 from cloze.metrics.glue import GLUE, GlueFiles, GlueTask, compute_mean_score, find_glue_files
@@ -258,7 +259,8 @@ def _read_row(folder: Path, settings: Mapping[str, Any]) -> tuple[bool, GlueRow 
     except (TypeError, KeyError):
         raise FolderError(f"{path} does not contain a row of the table", fix=fix) from None
     if not is_same:
-        raise InputError(f"{folder} contains a run with other settings", fix=fix)
+        changed = describe_differences(content["settings"], settings)
+        raise InputError(f"{folder} contains a run with other settings: {changed}", fix=fix)
     return True, row
 
 
