@@ -1,6 +1,7 @@
 """What commands import: help, `info` and errors in arguments are fast because torch is not read."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,32 @@ def test_help_does_not_import_torch() -> None:
     assert set(map(tuple, found.values())) == {(0, False)}, found
 
 
+def test_ngrams_and_word_vectors_do_not_import_torch(tmp_path: Path) -> None:
+    ngrams, vectors = (str(GOLDEN / name / "model") for name in ("ngram", "word2vec"))
+    text, pairs = (str(GOLDEN / "data" / name) for name in ("text.txt", "pairs.csv"))
+    copies = [
+        str(shutil.copytree(one, tmp_path / str(n))) for n, one in enumerate((ngrams, vectors))
+    ]
+    page = str(tmp_path / "page.html")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"kind": "train", "step": 1, "loss": 1.0}\n')
+    found = run_commands(
+        ["suggest", ngrams, "the queen"],
+        ["score", ngrams, "the queen paints"],
+        ["evaluate", ngrams, text],
+        ["compare", ngrams, copies[0], text],
+        ["export", "arpa", ngrams, str(tmp_path / "ngrams.arpa")],
+        ["similar", vectors, "king"],
+        ["evaluate", vectors, pairs],
+        ["compare", vectors, copies[1], pairs, "--report", page],
+        ["export", "word2vec", vectors, str(tmp_path / "vectors.txt")],
+        ["tokenize", BERT, "the queen"],
+        ["report", str(run)],
+    )
+    assert set(map(tuple, found.values())) == {(0, False)}, found
+
+
 def test_info_does_not_import_torch() -> None:
     found = run_commands(*(["info", folder, "--json"] for folder in [*FOLDERS, "cloze-en"]))
     assert set(map(tuple, found.values())) == {(0, False)}, found
@@ -73,3 +100,14 @@ def test_argument_errors_do_not_import_torch(command: list[str]) -> None:
     ((code, has_torch),) = run_commands(command).values()
     assert code in (1, 2)
     assert not has_torch
+
+
+def test_a_missing_model_is_reported_without_torch() -> None:
+    names = ("fill", "embed", "classify", "tag", "generate", "score", "translate", "similar")
+    found = run_commands(
+        *([name, "runs/nothing", "a"] for name in names),
+        ["answer", "runs/nothing", "a", "b"],
+        ["choose", "runs/nothing", "a", "b", "c"],
+        ["evaluate", "runs/nothing", DATA],
+    )
+    assert set(map(tuple, found.values())) == {(1, False)}, found

@@ -81,11 +81,10 @@ def load(
 
 def find_file_family(source: str | os.PathLike[str]) -> Family | None:
     """The family of a file in the format of another program, by its suffix; None for others."""
+    if not os.path.isfile(expand_user(source)):  # noqa: PTH113 - never raises
+        return None
     suffix = split_endings(source)[0]
-    for family in list_families().values():
-        if suffix in family.files and os.path.isfile(expand_user(source)):  # noqa: PTH113 - never raises
-            return family
-    return None
+    return next((one for one in list_families().values() if suffix in one.files), None)
 
 
 def print_report(report: LoadReport, folder: Path) -> None:

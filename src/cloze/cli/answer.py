@@ -91,10 +91,12 @@ def answer(
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
     from cloze.tasks.answer import predict
     from cloze.tasks.inference import resolve_task
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     answer_all = partial(
         predict,
         opened,

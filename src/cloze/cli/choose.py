@@ -65,10 +65,12 @@ def choose(
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
     from cloze.tasks.choose import predict
     from cloze.tasks.inference import resolve_task
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = override_truncation(resolve_task("choose", opened), truncation, None)
     choose_all = partial(predict, opened, task=task)
     show = partial(print_choose, ranked=not files)

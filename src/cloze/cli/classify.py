@@ -71,10 +71,12 @@ def classify(
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
     from cloze.tasks.classify import predict
     from cloze.tasks.inference import resolve_task
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = override_truncation(resolve_task("classify", opened), truncation, overlap)
 
     def classify_all(some: "Sequence[TextExample]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401

@@ -97,12 +97,14 @@ def embed(
     from cloze.checkpoint.load import load
     from cloze.data.vector_files import check_vector_format, open_vector_file
     from cloze.files import check_output_path
-    from cloze.tasks.embed import embed_stream
 
     by_token = pooling == "none"
     if out is not None:
         check_vector_format(check_output_path(out, force, file=True), by_token=by_token)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
+    from cloze.tasks.embed import embed_stream
+
     waiting: deque[Row] = deque()  # read, and not yet embedded
     write: RecordWriter = print_vectors if sys.stdout.isatty() else VectorLines(by_token=by_token)
     with ExitStack() as stack:

@@ -52,9 +52,11 @@ def fill(
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
-    from cloze.tasks.fill import check_fill, fill
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
+    from cloze.tasks.fill import check_fill, fill
+
     words = None
     if candidates is not None:
         words = [word.strip() for word in candidates.split(",") if word.strip()]

@@ -64,10 +64,12 @@ def generate(
     inputs = read_inputs(texts, files, text_column)
 
     from cloze.checkpoint.load import load
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
     from cloze.tasks.generate import generate
     from cloze.tasks.inputs import open_language_model
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     run = partial(
         generate,
         open_language_model(opened, "generate"),

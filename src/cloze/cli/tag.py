@@ -58,10 +58,12 @@ def tag(
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
     from cloze.data.labelled.examples import Origin
+
+    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
     from cloze.tasks.inference import resolve_task
     from cloze.tasks.tag import make_examples, predict
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
     task = override_truncation(resolve_task("tag", opened), truncation, overlap)
 
     def tag_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401

@@ -95,7 +95,6 @@ def translate(
     from cloze.checkpoint.load import load
     from cloze.data.parallel_text import read_all_lines
     from cloze.files import check_output_path, write_text
-    from cloze.tasks.translate import translate
 
     if lines and align is None:
         raise InputError(
@@ -106,6 +105,9 @@ def translate(
     if out is not None:
         check_output_path(out, force, file=True)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
+
+    from cloze.tasks.translate import translate
+
     errors: dict[int, InputError] = {}
     with progress(quiet) as show:
         found = translate(

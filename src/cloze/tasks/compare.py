@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, check_capability
@@ -32,17 +32,13 @@ from cloze.tasks.evaluate_labelled import (
     read_labelled,
     require_task,
 )
-from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored_pairs
-from cloze.tasks.evaluate_translator import (
-    BLEU,
-    TranslatorScores,
-    read_parallel,
-    score_translator,
-)
 from cloze.tasks.evaluate_word_vectors import score_word_vectors
 from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
 from cloze.tasks.inputs import open_language_model, resolve_model
 from cloze.tasks.scored_predictions import OnBadRow
+
+if TYPE_CHECKING:
+    from cloze.tasks.evaluate_translator import TranslatorScores
 
 OPTIONS = {  # by `evaluation_kind`
     "language": ("text_column", "skip_bad"),
@@ -123,7 +119,7 @@ def compare(
     unknown = 0
     evaluations: Mapping[str, Resampled]
     if kind == "translator":
-        evaluations = _score_translators(opened, data, truncation, bleu or BLEU, progress)
+        evaluations = _score_translators(opened, data, truncation, bleu, progress)
     elif kind == "words":
         evaluations, unknown = score_word_vectors(
             {name: model.module for name, model in opened.items()}, as_list(data), progress
@@ -222,6 +218,8 @@ def _score_examples(
     progress: ProgressCallback | None,
 ) -> dict[str, Evaluation]:
     """Evaluate encoders on the same labelled examples or rated pairs of texts."""
+    from cloze.tasks.evaluate_similarity import evaluate_similarity, read_scored_pairs
+
     columns: Any = {
         name: options[name]
         for name in OPTIONS[kind]
@@ -283,16 +281,18 @@ def _score_translators(
     models: Mapping[str, Model],
     data: Data,
     truncation: str | None,
-    bleu: str,
+    bleu: str | None,
     progress: ProgressCallback | None,
-) -> dict[str, TranslatorScores]:
+) -> "dict[str, TranslatorScores]":
+    from cloze.tasks.evaluate_translator import BLEU, read_parallel, score_translator
+
     pairs = read_parallel(data)
     return {
         name: score_translator(
             model,
             pairs,
             truncation=truncation,
-            bleu=bleu,
+            bleu=bleu or BLEU,
             progress=_named_progress(progress, name),
         )
         for name, model in models.items()

@@ -58,7 +58,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
         options=("max_length", "text_column", "skip_bad", "batch_tokens"),
     ),
     "language": Evaluator(
-        function="cloze.tasks.evaluate_text:evaluate_language_model",
+        function="cloze.tasks.evaluate_language_model:evaluate_language_model",
         options=("text_column", "skip_bad"),
     ),
     "translator": Evaluator(

@@ -1,4 +1,4 @@
-"""`evaluate` on text: MLM accuracy of encoders, perplexity of language models."""
+"""`evaluate` for masked language models: MLM and NSP accuracy on text."""
 
 import tempfile
 import time
@@ -14,9 +14,9 @@ from cloze.data.config import MIN_LENGTH, Batching, CorpusOptions
 from cloze.data.packing import Epoch
 from cloze.data.prepare import prepare_corpus
 from cloze.data.samples import Sampling
-from cloze.data.sources import Source, as_list, read_rows
+from cloze.data.sources import Source, as_list
 from cloze.errors import InputError
-from cloze.metrics.perplexity import perplexity, score_language_model
+from cloze.metrics.perplexity import perplexity
 from cloze.metrics.pretraining import (
     EVALUATION_MLM_PROBABILITY,
     EVALUATION_SEED,
@@ -26,43 +26,12 @@ from cloze.metrics.pretraining import (
     make_evaluation_masking,
     unigram_baseline,
 )
-from cloze.models.language import LanguageModel
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.inference import BATCH_TOKENS
-from cloze.tasks.inputs import open_language_model
 
 _Targets: TypeAlias = tuple[Ints, Ints]  # masked tokens of a batch, and labels of its pairs
-SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
-COUNTS = ("texts", "tokens", "words", "unknown")
-
-
-def evaluate_language_model(
-    model: LanguageModel | Model,
-    data: Source | Sequence[Any],
-    *,
-    text_column: str | int | None = None,
-    skip_bad: bool = False,
-    progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
-) -> CorpusEvaluation:
-    """Compute perplexity and bits per byte on a text with one sentence per line."""
-    since = time.perf_counter()
-    skipped: list[InputError] = []
-    lines = read_rows(
-        as_list(data), text_column=text_column, on_error=skipped.append if skip_bad else "raise"
-    )
-    found = score_language_model(
-        open_language_model(model, "evaluate"), (row.text for row in lines)
-    )
-    return CorpusEvaluation(
-        kind="language",
-        scores={name: getattr(found, name) for name in SCORES},
-        counts={name: getattr(found, name) for name in COUNTS},
-        notes={},
-        skipped=tuple(skipped),
-        seconds=time.perf_counter() - since,
-    )
 
 
 def evaluate_masked(

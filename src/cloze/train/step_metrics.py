@@ -1,11 +1,13 @@
 """Turn training steps into rows of metrics, for metrics.jsonl, the display and the report."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloze.metrics.names import METRICS
 from cloze.train.schedule import Budget, Progress
-from cloze.train.step import Step
+
+if TYPE_CHECKING:
+    from cloze.train.step import Step
 
 _TRAIN = {term: key for key, metric in METRICS.items() for term in metric.terms}
 # as for other language models, which have no second loss
@@ -27,7 +29,7 @@ class StepMetrics:
         self._budget, self._non_padding, self._names = budget, non_padding, metric_names or {}
         self._tokens, self._seconds = start.tokens, start.seconds
 
-    def rows(self, step: Step) -> list[dict[str, Any]]:
+    def rows(self, step: "Step") -> list[dict[str, Any]]:
         """A row for the step and, if it was evaluated, one for the evaluation."""
         elapsed, done = step.seconds - self._seconds, step.tokens - self._tokens
         if elapsed > 0:

@@ -1,0 +1,44 @@
+"""`evaluate` for language models: perplexity and bits per byte on text."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from cloze.checkpoint.model import Model
+from cloze.data.sources import Source, as_list, read_rows
+from cloze.errors import InputError
+from cloze.metrics.perplexity import score_language_model
+from cloze.models.language import LanguageModel
+from cloze.progress import ProgressCallback
+from cloze.tasks.evaluation import CorpusEvaluation
+from cloze.tasks.inputs import open_language_model
+
+SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
+COUNTS = ("texts", "tokens", "words", "unknown")
+
+
+def evaluate_language_model(
+    model: LanguageModel | Model,
+    data: Source | Sequence[Any],
+    *,
+    text_column: str | int | None = None,
+    skip_bad: bool = False,
+    progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
+) -> CorpusEvaluation:
+    """Compute perplexity and bits per byte on a text with one sentence per line."""
+    since = time.perf_counter()
+    skipped: list[InputError] = []
+    lines = read_rows(
+        as_list(data), text_column=text_column, on_error=skipped.append if skip_bad else "raise"
+    )
+    found = score_language_model(
+        open_language_model(model, "evaluate"), (row.text for row in lines)
+    )
+    return CorpusEvaluation(
+        kind="language",
+        scores={name: getattr(found, name) for name in SCORES},
+        counts={name: getattr(found, name) for name in COUNTS},
+        notes={},
+        skipped=tuple(skipped),
+        seconds=time.perf_counter() - since,
+    )
