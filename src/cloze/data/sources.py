@@ -9,9 +9,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -34,6 +34,7 @@ __all__ = [
     "Sources",
     "as_list",
     "check_rereadable",
+    "collect_sources",
     "fingerprint_files",
     "is_stream",
     "read_rows",
@@ -60,6 +61,25 @@ def as_list(sources: PathLike | Frame | Iterable[Any]) -> list[Any]:
         return [sources]
     is_rows = bool(sources) and isinstance(sources[0], Mapping)
     return [sources] if is_rows else list(sources)
+
+
+def collect_sources(sources: Sources) -> list[Any]:
+    """A list of sources, also from an iterator or a set of paths, such as `folder.glob("*.txt")`.
+
+    An iterator of anything else is one source: the rows of a stream.
+    """
+    if isinstance(sources, Set):
+        return list(sources)
+    if not isinstance(sources, Iterator):
+        return as_list(sources)
+    first = list(islice(sources, 1))
+    is_paths = bool(first) and isinstance(first[0], os.PathLike)
+    return [*first, *sources] if is_paths else [_chain(first, sources)]
+
+
+def _chain(first: Iterable[T], rest: Iterable[T]) -> Iterator[T]:
+    yield from first
+    yield from rest
 
 
 def check_rereadable(sources: Sources, *, fix: str = "save it to a file and name that") -> None:

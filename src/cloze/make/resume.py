@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloze.config import Settings
-from cloze.data.sources import Sources, as_list
+from cloze.data.sources import Sources, collect_sources
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.make.recipe.complete import recipe
@@ -53,14 +53,14 @@ def resume(
     completed = recipe(find_run_recipe(out), settings=settings)
     reread: dict[str, Any] = {}
     if type(completed) in ON_RAW_TEXT:
-        name, reread = ON_RAW_TEXT[type(completed)], {"sources": sources}
+        name, reread = ON_RAW_TEXT[type(completed)], {"sources": collect_sources(sources)}
     elif type(completed) not in ON_EXAMPLES:
         raise InputError(
             f"the family {completed.model.family} is trained in one pass: there is no state to "
             "resume from",
             fix="train it again with --force",
         )
-    elif as_list(sources):
+    elif collect_sources(sources):
         raise InputError(
             "only runs on raw text accept their text again",
             fix="put the data back where the recipe names them",

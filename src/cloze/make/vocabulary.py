@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from cloze.data.sources import Sources, read_rows
+from cloze.data.sources import Sources, collect_sources, read_rows
 from cloze.errors import InputError
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.data import TokenizerOptions
@@ -33,7 +33,7 @@ def vocabulary(
     """Train a tokenizer on files, folders, globs or datasets, and save it in a folder.
 
     Args:
-        sources: what `cloze.data.sources.read_rows` reads.
+        sources: text, as in `pretrain`.
         out: the folder to save in (default: nothing is saved).
         kind: wordpiece, bpe, word or char.
         size: maximum number of tokens, special tokens included.
@@ -60,7 +60,7 @@ def vocabulary(
     )
     folder = None if out is None else check_output_path(out, force)  # before the work, not after it
     with open_callbacks(progress, callbacks) as opened:
-        rows = read_rows(sources, text_column=text_column, on_error=on_error)
+        rows = read_rows(collect_sources(sources), text_column=text_column, on_error=on_error)
         tokenizer = train_tokenizer(
             (row.text for row in rows),
             kind=options.kind,

@@ -114,7 +114,7 @@ def evaluate(
         max_length: tokens of a sample in which tokens are masked. Default: the model's limit.
         skip_bad: skip rows that cannot be read, and list them in `skipped`.
         batch_tokens: tokens in a batch; the default depends on the device.
-        worst: number of errors as_list in JSON (default 5) and on the page (default 50).
+        worst: number of errors listed in JSON (default 5) and on the page (default 50).
         predictions: a file to write all predictions to: .jsonl, .tsv, or for answers .json.
         force: overwrite that file.
         progress: called with the number of sequences done.

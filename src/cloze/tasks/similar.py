@@ -3,7 +3,7 @@
 q queries, v words, d dimensions of the vectors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -80,26 +80,32 @@ def _render_neighbors(title: str, words: Sequence[Neighbor]) -> str:
 
 
 @overload
-def similar(model: Model | WordVectors | PathLike, word: str, *, top: int = 10) -> Similar: ...
+def similar(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
+    model: Model | WordVectors | PathLike, word: str, *, top: int = 10
+) -> Similar: ...
 @overload
 def similar(
     model: Model | WordVectors | PathLike,
-    word: list[str],
+    word: Iterable[str],
     *,
     top: int = 10,
     on_error: OnError | None = None,
 ) -> Results[Similar]: ...
 def similar(
     model: Model | WordVectors | PathLike,
-    word: str | list[str],
+    word: str | Iterable[str],
     *,
     top: int = 10,
     on_error: OnError | None = None,
 ) -> Similar | Results[Similar]:
     """Find the nearest words of a word, or of each of several words, by exact search.
 
-    A word without a vector is an error. With `on_error` the error of one of several words is
-    passed to it, and the word has no neighbors in the result.
+    Args:
+        model: word vectors, or their folder or file.
+        word: a word, or several.
+        top: number of neighbors of each word.
+        on_error: called with the index and the error of one of several words that has no vector;
+            it has no neighbors in the result. Default: the error is raised.
     """
     model = open_vectors(model)
     in_range("top", top, 1, 1 << 31)
@@ -119,8 +125,8 @@ def similar(
 
 def combine(
     model: Model | WordVectors | PathLike,
-    plus: Sequence[str],
-    minus: Sequence[str] = (),
+    plus: str | Iterable[str],
+    minus: str | Iterable[str] = (),
     *,
     top: int = 10,
     product: bool = False,
@@ -132,6 +138,7 @@ def combine(
     cosines scaled to 0 … 1, so that no single term dominates.
     """
     model = open_vectors(model)
+    plus, minus = check_texts(plus, "word"), check_texts(minus, "word")
     words = [*plus, *minus]
     vectors = _unit_vectors(model, words)
     if product:
@@ -167,9 +174,9 @@ def cosine(model: Model | WordVectors | PathLike, word: str, other: str) -> floa
     return float(first @ second)
 
 
-def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> OddOneOut:
+def odd_one_out(model: Model | WordVectors | PathLike, words: Iterable[str]) -> OddOneOut:
     """Find the word whose vector has the lowest cosine to the mean of all."""
-    model = open_vectors(model)
+    model, words = open_vectors(model), check_texts(words, "word")
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(
             f"finding the odd one out needs three or more words, not {len(words)}",
@@ -183,13 +190,13 @@ def odd_one_out(model: Model | WordVectors | PathLike, words: Sequence[str]) -> 
 
 
 def plot_words(
-    model: Model | WordVectors | PathLike, words: Sequence[str], found: Sequence[Similar] = ()
+    model: Model | WordVectors | PathLike, words: Iterable[str], found: Iterable[Similar] = ()
 ) -> Scatter:
     """Plot words and their neighbors by their first two principal components.
 
     Neighbors have the color of their query.
     """
-    model = open_vectors(model)
+    model, words = open_vectors(model), check_texts(words, "word")
     colors = {word: number for number, word in enumerate(dict.fromkeys(words))}
     num_queries = len(colors)
     for each in found:
@@ -205,9 +212,9 @@ def plot_words(
     return Scatter(title=", ".join(dict.fromkeys(words)), detail=detail, points=points)
 
 
-def plot_vectors(model: Model | WordVectors | PathLike, words: Sequence[str]) -> VectorHeatmap:
+def plot_vectors(model: Model | WordVectors | PathLike, words: Iterable[str]) -> VectorHeatmap:
     """Plot vectors as a heat map, in units of the root mean square of all values."""
-    model = open_vectors(model)
+    model, words = open_vectors(model), check_texts(words, "word")
     values = np.stack(list(_find_vectors(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return VectorHeatmap(title=", ".join(words), rows=words, values=(values / deviation).tolist())

@@ -1,5 +1,6 @@
 """`tokenize`: the tokens of a text or pair, with ids, character offsets and words."""
 
+from collections.abc import Iterable
 from os import PathLike
 from typing import overload
 
@@ -13,33 +14,33 @@ from cloze.checkpoint.model import (
 from cloze.checkpoint.source import find_folder, find_path
 from cloze.errors import InputError
 from cloze.results import Results
-from cloze.tasks.inputs import check_pairs
+from cloze.tasks.inputs import Texts, check_pairs
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 
 
 @overload
-def tokenize(
+def tokenize(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
     model: Model | Tokenizer | str | PathLike[str], text: str, pair: str | None = None
 ) -> TokenAlignment: ...
 @overload
 def tokenize(
     model: Model | Tokenizer | str | PathLike[str],
-    text: list[str],
-    pair: list[str] | None = None,
+    text: Texts,
+    pair: Iterable[str] | None = None,
 ) -> Results[TokenAlignment]: ...
 def tokenize(
     model: Model | Tokenizer | str | PathLike[str],
-    text: str | list[str],
-    pair: str | list[str] | None = None,
+    text: str | Texts,
+    pair: str | Iterable[str] | None = None,
 ) -> TokenAlignment | Results[TokenAlignment]:
     """Tokenize a text or a pair with the tokenizer of a model; nothing is truncated.
 
     Args:
         model: a model, its folder, a built-in name, a `Tokenizer`, or a tokenizer.json or vocab.txt
             file.
-        text: a text, or a list of texts.
-        pair: the second text, or a list of second texts.
+        text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
+        pair: the second text, or several second texts.
     """
     texts, pairs = check_pairs(text, pair)
     found = open_tokenizer(model).encode_batch(texts, pairs)

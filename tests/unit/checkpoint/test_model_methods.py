@@ -61,6 +61,20 @@ def test_a_method_returns_what_its_function_returns():
     assert words.analogy("cat", "dog", "mat") == cloze.analogy(words, "cat", "dog", "mat")
 
 
+def test_several_words_and_texts_may_be_any_iterable():
+    words = vectors()
+    assert words.similar(("cat", "dog")) == words.similar(iter(["cat", "dog"]))
+    assert words.combine({"cat"}, iter(["dog"])) == words.combine("cat", ["dog"])
+    assert words.odd_one_out(iter(["cat", "dog", "mat"])).query == "cat, dog, mat"
+    assert words.plot_vectors(iter(["cat"])).rows == ["cat"]
+    assert words.plot_words(iter(["cat", "dog"]), iter([words.similar("cat")])).points
+    with raises(InputError, "word", "int"):
+        words.odd_one_out([1, 2, 3])
+    model = tiny_model("mlm")
+    both = model.tokenize(iter(["a", "b"]), pair=("c", "d"))
+    assert [one.ids for one in both] == [model.tokenize(*pair).ids for pair in ("ac", "bd")]
+
+
 def test_a_model_exports_itself(tmp_path):
     model = tiny_model("mlm")
     assert model.export("huggingface", tmp_path / "out") == tmp_path / "out"

@@ -15,7 +15,7 @@ import pytest
 from cloze.data import input_files
 from cloze.data.input_files import find_files, open_text
 from cloze.data.readers import PARQUET_BATCH_ROWS
-from cloze.data.sources import Row, read_rows, store_streams
+from cloze.data.sources import Row, collect_sources, read_rows, store_streams
 from cloze.errors import InputError
 from helpers import Mentions, raises
 from sources import PACK, parquet, survey, texts, write
@@ -293,3 +293,26 @@ def test_invalid_items_of_a_stream_are_raised_or_skipped(tmp_path: Path) -> None
         errors: list[InputError] = []
         assert [row.text for row in read_rows(kept, on_error=errors.append)] == ["one", "two"]
         assert len(errors) == 1
+
+
+def test_paths_may_come_from_an_iterator_or_a_set(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"text {name}\n", encoding="utf-8")
+    for given in (
+        tmp_path.glob("*.txt"),
+        iter(sorted(tmp_path.iterdir())),
+        {tmp_path / "a.txt", tmp_path / "b.txt"},
+        tuple(tmp_path.iterdir()),
+    ):
+        rows = read_rows(collect_sources(given))
+        assert sorted(row.text for row in rows) == ["text a", "text b"]
+
+
+def test_an_iterator_of_texts_is_one_source_and_nothing_of_it_is_lost():
+    (source,) = collect_sources(text for text in ("one", "two"))
+    assert [row.text for row in read_rows([source])] == ["one", "two"]
+    (source,) = collect_sources(iter([{"text": "one"}]))
+    assert [row.text for row in read_rows([source])] == ["one"]
+    assert list(*collect_sources(iter(()))) == []
+    assert collect_sources("a.txt") == ["a.txt"]
+    assert collect_sources(["a.txt", "b.txt"]) == ["a.txt", "b.txt"]

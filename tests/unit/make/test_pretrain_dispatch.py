@@ -118,7 +118,7 @@ def test_a_preset_replaces_the_sizes_of_a_recipe():
 
 
 def test_a_budget_replaces_another():
-    assert recipe("bert-tiny").run.steps == 900_000
+    assert recipe("bert-tiny").run.steps == 1_000_000
     assert recipe("bert-tiny", minutes=3).run.steps is None
     assert recipe("laptop", settings=["run.evals_per_epoch=2"]).run.eval_every is None
 

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from cloze.checkpoint.contents import read_folder
 from cloze.config import Settings
-from cloze.data.sources import Sources
+from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
 from cloze.make.distill.student import plan_student
 from cloze.make.pretrain.job import pretrain_encoder
@@ -42,7 +42,7 @@ def distill(
 
     Args:
         teacher: a folder, a built-in model or "org/name".
-        sources: what `cloze.data.sources.read_rows` reads; if empty, the recipe's `data.sources`.
+        sources: text, as in `pretrain`; if empty, the recipe's `data.sources`.
         out: the run's and the student's folder.
         recipe: a recipe with a table `distill`, the name of one, or its file (default: distill).
         settings: any settings of the recipe, such as {"run.minutes": 30}, {"run": {"minutes": 30}}
@@ -59,5 +59,6 @@ def distill(
         layers=completed.distill.num_layers,
         family=completed.distill.family,
     )
+    text = collect_sources(sources)
     with open_callbacks(progress, callbacks) as opened:
-        return pretrain_encoder(sources, out, completed, force=force, callbacks=opened)
+        return pretrain_encoder(text, out, completed, force=force, callbacks=opened)

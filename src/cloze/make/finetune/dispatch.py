@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
 from cloze.config import Settings
+from cloze.data.objects import Frame
 from cloze.data.sources import as_list
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -27,7 +28,7 @@ from cloze.train.result import RunResult
 
 _SIDES = 2
 
-Data = PathLike | Iterable[Any]
+Data = PathLike | Frame | Iterable[Any]
 
 
 @document_options("finetune")

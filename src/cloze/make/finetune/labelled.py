@@ -26,7 +26,7 @@ from cloze.data.labelled.examples import (
     label_index,
 )
 from cloze.data.labelled.formats import EXPECTED
-from cloze.data.objects import open_rows, pair_texts_with_labels
+from cloze.data.objects import Frame, open_rows, pair_texts_with_labels
 from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.errors import InputError
@@ -167,7 +167,7 @@ def read_labelled_data(
     )
 
 
-def list_sources(given: PathLike | Iterable[Any]) -> list[Any]:
+def list_sources(given: PathLike | Frame | Iterable[Any]) -> list[Any]:
     """A list of paths and tables, or of rows and examples."""
     if isinstance(given, str | os.PathLike):
         return [given]

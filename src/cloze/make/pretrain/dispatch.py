@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from cloze.config import Settings
-from cloze.data.sources import Sources, as_list
+from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
 from cloze.make.recipe.complete import Recipe, complete_pretraining
 from cloze.make.recipe.keywords import PretrainOptions
@@ -49,7 +49,9 @@ def pretrain(
     """Train a model on text: a BERT, or a ModernBERT on a GPU, unless another family is named.
 
     Args:
-        sources: what `cloze.data.sources.read_rows` reads; if empty, the recipe's `data.sources`.
+        sources: files, folders, globs (a str or a `Path`) or `-` (standard input); a data frame, a
+            `datasets` object, or an iterator of texts or mappings; or several of these. If empty,
+            the recipe's `data.sources`.
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the family's own).
         family: bert, modernbert, ngram, word2vec, nnlm or lstm (default: as the recipe says).
@@ -61,6 +63,7 @@ def pretrain(
     """
     completed = complete_pretraining(recipe, family=family, options=options, settings=settings)
     train = resolve(JOBS[type(completed)])
+    text = collect_sources(sources)
     with open_callbacks(progress, callbacks) as opened:
-        result: RunResult = train(as_list(sources), out, completed, force=force, callbacks=opened)
+        result: RunResult = train(text, out, completed, force=force, callbacks=opened)
     return result
