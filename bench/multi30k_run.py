@@ -96,6 +96,7 @@ def runs() -> dict[str, Run]:
         for model in NAMES
     }
     found["en-fr/transformer"] = Run(source="en", target="fr", model="transformer")
+    found["fr-en/transformer"] = Run(source="fr", target="en", model="transformer")
     found["en-zh/transformer"] = Run(source="en", target="zh", model="transformer")
     found["en-zh/bahdanau"] = Run(
         source="en", target="zh", model="bahdanau", settings=tuple(SEQ2SEQ["bahdanau"])

@@ -18,7 +18,8 @@ from cloze.nn.alignment import (
     compute_alignment,
     compute_context,
 )
-from cloze.nn.attention import compute_attention_weights
+from cloze.nn.attention import Attention, compute_attention_weights
+from cloze.nn.context import AttentionContext
 from cloze.nn.layout import causal_mask
 from cloze.nn.positions import LearnedPositions, SinusoidalPositions, compute_sinusoids
 from cloze.nn.recurrent import NETS, Bridge, RecurrentEncoder, StackedCells
@@ -37,6 +38,32 @@ def test_the_gradient_of_softmax_by_hand(a, third):
     assert y[2].item() == pytest.approx(third, abs=1e-15)
     y[2].backward()
     assert x.grad[2].item() == pytest.approx(third * (1 - third), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("a", "third"), [(1.0, 0.5761168847658291), (10.0, 0.9999092083843412), (100.0, 1.0)]
+)
+def test_the_softmax_example_computed_by_the_attention_layer(a, third):
+    """A query that scores three keys a, a, 2a; the values are one-hot, so the output is softmax."""
+    layer = Attention(4, 1).double()
+    with torch.no_grad():
+        q, k, v = layer.qkv.weight.chunk(3)
+        for part in (q, k, v, layer.qkv.bias, layer.out.bias):
+            part.zero_()
+        q[0, 3] = 2.0  # √d: the layer divides by it
+        k[0, 0] = k[0, 1] = a
+        k[0, 2] = 2 * a
+        v.copy_(torch.eye(4))
+        layer.out.weight.copy_(torch.eye(4))
+    x = torch.eye(4, dtype=torch.float64)[None, :3].clone()
+    x[..., 3] = 1.0  # every token asks the same
+    x.requires_grad_(True)
+    context = AttentionContext(None, max_seqlen=3, device=x.device)
+    y = layer(x, context)[0, 0, :3]
+    assert y.tolist() == pytest.approx([(1 - third) / 2, (1 - third) / 2, third], abs=1e-12)
+    (slope,) = torch.autograd.grad(y[2], layer.qkv.weight)
+    key = slope.chunk(3)[1][0, 2].item()  # ∂y₃/∂(score of the third key)
+    assert key == pytest.approx(third * (1 - third), abs=1e-12), "it vanishes as a grows"
 
 
 def test_gradients_of_the_softmax_vanish():

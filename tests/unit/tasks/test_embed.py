@@ -14,6 +14,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
+from cloze.models.word2vec import WordVectors
 from cloze.tasks.features import LAYER_CHOICES, select_layers
 from helpers import PIECES, raises, scramble, tiny_tokenizer
 
@@ -250,3 +251,30 @@ def test_too_few_layers():
 def test_a_text_that_is_not_text(model):
     with raises(InputError, "text 2", "int"):
         cloze.embed(model, ["a", 3])
+
+
+@pytest.mark.parametrize(
+    ("word", "texts"),
+    [
+        ("python", ["He got bit by Python.", "Python is my favourite programming language."]),
+        ("stick", ["He hit the dog with a stick.", "You should stick to the plan."]),
+    ],
+)
+def test_a_word_has_one_static_vector_and_one_in_each_context(word, texts):
+    """Word vectors and BERT's embedding table know one vector of a word; its layers know more."""
+    bert = cloze.load("cloze-en")
+
+    def cosine(layers):
+        found = cloze.embed(bert, texts, pooling="none", layers=layers, normalize=True)
+        places = [
+            [text[a:b].lower() for a, b in one.encoding.offsets].index(word)
+            for text, one in zip(texts, found, strict=True)
+        ]
+        first, second = (one.vectors[n] for one, n in zip(found, places, strict=True))
+        return float(first @ second)
+
+    assert cosine("embeddings") == pytest.approx(1, abs=1e-5)
+    assert cosine("last") < 0.8
+    words = WordVectors(vectors=np.eye(2, 3, dtype=np.float32), words=("python", "stick"))
+    one, other = (words[word] for _ in texts)  # there is nothing else to look up by
+    assert (one == other).all()

@@ -11,6 +11,8 @@ from cloze.train.word2vec.kernel import (
     LookupTables,
     Tables,
     WindowSettings,
+    random_below,
+    random_bits32,
     train_sentences,
 )
 from cloze.train.word2vec.lookup_tables import build_huffman_paths
@@ -44,38 +46,82 @@ def rules(words=4, noise=None, paths=NONE, grams=NONE[:2]) -> LookupTables:
     return LookupTables(np.full(words, ALWAYS), *bars, *paths, *grams)
 
 
-def step(sentence, made: Tables, asked: LookupTables, shape: WindowSettings) -> Tables:
+def step(sentence, made: Tables, asked: LookupTables, shape: WindowSettings, seed=1) -> Tables:
     """The tables after one sentence; those given stay as they are."""
     after = Tables(*(table.copy() for table in made))
     corpus = Corpus(np.array(sentence, np.int32), np.array([len(sentence)], np.int64))
-    learned = train_sentences(corpus, after, asked, shape, RATE, np.uint64(1))
+    learned = train_sentences(corpus, after, asked, shape, RATE, np.uint64(seed))
     assert learned == len(sentence)
     return after
 
 
+def draws_both(seed: int) -> bool:
+    """Whether the negatives of both windows of a sentence of two words are aaron, then taco."""
+    state = np.array([seed], np.uint64)
+    for _ in range(2):
+        random_bits32(state)  # subsampling
+    drawn = []
+    for _ in range(2):  # windows
+        random_below(state, 1)
+        for _ in range(2):
+            drawn.append((AARON, AARON, TACO, TACO)[random_below(state, 4)])
+            random_bits32(state)
+    return drawn == [AARON, TACO] * 2
+
+
 def test_worked_example_of_negative_sampling():
-    # not, with the neighbour thou: error = target − σ(score) moves both matrices. The sentence
-    # "thou not" is two windows; the second learns from what the first left.
+    """The example of the notes: not, its neighbour thou, the negatives aaron and taco.
+
+    error = target − σ(score), with targets 1, 0, 0, moves both matrices. The sentence "thou not" is
+    two windows; the second learns from what the first left.
+    """
     before = tables()
     shape = WindowSettings(window=1, negatives=2, max_targets=3, cbow=False, nce=False)
-    after = step([THOU, NOT], before, rules(noise=TACO), shape)
+    noise = np.zeros(4, np.uint32), np.array([AARON, AARON, TACO, TACO], np.int32)
+    asked = LookupTables(np.full(4, ALWAYS), *noise, *NONE, *NONE[:2])
+    seed = next(n for n in range(1, 1000) if draws_both(n))
+    after = step([THOU, NOT], before, asked, shape, seed)
 
     embedding, context = before.inputs.astype(float), before.outputs.astype(float)
     for word, neighbour in ((THOU, NOT), (NOT, THOU)):
         # in skip-gram as word2vec.c has it the neighbour is the input, and tells the word
-        outputs = [word, TACO, TACO]
+        outputs = [word, AARON, TACO]
         errors = np.array([1, 0, 0]) - sigmoid(context[outputs] @ embedding[neighbour])
+        assert errors[0] > 0 > errors[1:].max()
         old = embedding[neighbour].copy()
         embedding[neighbour] += RATE * errors @ context[outputs]
         for output, error in zip(outputs, errors, strict=True):
             context[output] += RATE * error * old
     np.testing.assert_allclose(after.inputs, embedding, atol=1e-6)
     np.testing.assert_allclose(after.outputs, context, atol=1e-6)
-    assert (after.inputs[AARON] == before.inputs[AARON]).all()
-    # thou and not came nearer, taco went away
-    nearer = after.inputs[NOT] @ after.outputs[THOU] - before.inputs[NOT] @ before.outputs[THOU]
-    away = after.inputs[NOT] @ after.outputs[TACO] - before.inputs[NOT] @ before.outputs[TACO]
-    assert nearer > 0 > away
+    assert (after.inputs[[AARON, TACO]] == before.inputs[[AARON, TACO]]).all()
+
+    def change(word):
+        scores = [made.inputs[NOT] @ made.outputs[word] for made in (before, after)]
+        return scores[1] - scores[0]
+
+    # thou came nearer, aaron and taco went away
+    assert change(THOU) > 0 > max(change(AARON), change(TACO))
+
+
+def test_windows_shrink_at_random():
+    """The radius is uniform in 1 … window: neighbours at distance k are used (w − k + 1) / w often.
+
+    Every word has an output of its own, and only the last word's is not zero: so a vector changes
+    only if its word is in the window of the last one.
+    """
+    words, window, runs = 6, 3, 1500
+    own = np.arange(words + 1), np.arange(words, dtype=np.int32), np.ones(words, np.float32)
+    asked = rules(words, paths=own)
+    shape = WindowSettings(window=window, negatives=0, max_targets=1, cbow=False, nce=False)
+    before = tables(words)
+    before.outputs[: words - 1] = 0
+    used = np.zeros(words)
+    for seed in range(1, runs + 1):
+        after = step(range(words), before, asked, shape, seed * 7919)
+        used += (after.inputs != before.inputs).any(1)
+    # from the last word's neighbour backwards
+    assert (used[::-1][1:] / runs).tolist() == pytest.approx([1, 2 / 3, 1 / 3, 0, 0], abs=0.04)
 
 
 def loss(inputs, outputs, labels, shifts=0.0):

@@ -184,6 +184,19 @@ def test_texts_that_cannot_be(changes, wrong):
         Word2VecVocabulary(**changes)
 
 
+def test_the_learning_rate_falls_linearly_with_the_words_read(corpus, monkeypatch):
+    pytest.importorskip("numba")
+    from cloze.train.word2vec.trainer import train_vectors
+
+    seen = []
+    monkeypatch.setattr(
+        "cloze.train.word2vec.kernel.train_sentences", lambda *given: seen.append(given[4]) or 0
+    )
+    settings = replace(SMALL, epochs=4, lr=0.1, min_lr=0.02)
+    train_vectors(corpus, settings, Word2VecConfig(hidden_size=4))
+    assert seen == pytest.approx([0.1, 0.08, 0.06, 0.04]), "0.02 is reached after the last epoch"
+
+
 def test_rates_by_kind():
     assert Word2VecRun().initial_lr == 0.025
     assert Word2VecRun(kind="cbow").initial_lr == 0.05
