@@ -61,6 +61,10 @@ class MissingLibraryError(ClozeError, ImportError):
         )
 
 
+class TruncationWarning(UserWarning):
+    """Texts were longer than a model reads, and truncated by default."""
+
+
 def _clean(message: str) -> str:
     return escape_control_characters(shorten_message(message, MAX_MESSAGE), keep="\n\t")
 

@@ -30,6 +30,7 @@ from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import Vectors, embed
 from cloze.tasks.inference import BATCH_TOKENS
+from cloze.tasks.inputs import warn_truncated
 
 try:
     from sklearn.base import (
@@ -72,8 +73,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator
             numbers.
         pooling: cls, mean or max. Default: the setting of the folder, else mean.
         normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
-        truncation: for texts that are too long: head, tail, head+tail or window; None raises an
-            error.
+        truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
+            head, with a warning.
         overlap: tokens that two windows share. Default: a quarter of the window.
         batch_tokens: maximum number of tokens in a batch.
         device: device that the model is loaded to. Default: a GPU if there is one.
@@ -86,7 +87,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator
         layers: str | Sequence[int] = "last",
         pooling: str | None = None,
         normalize: bool | None = None,
-        truncation: str | None = "head",
+        truncation: str | None = None,
         overlap: int | None = None,
         batch_tokens: int = BATCH_TOKENS,
         device: str | None = None,
@@ -155,7 +156,7 @@ class _FineTuner(_TextEstimator):
         batch_size: int = 32,
         transfer: str = "full",
         max_length: int | None = None,
-        truncation: str = "head",
+        truncation: str | None = None,
         hold_out: float = 0.0,
         settings: Sequence[str] = (),
         random_state: int | np.random.RandomState | None = 0,
@@ -207,7 +208,10 @@ class _FineTuner(_TextEstimator):
 
     def _predict(self, X: TextsOrPairs) -> list[Classification]:
         check_is_fitted(self)
-        return predict(self.model_, _make_examples(X))
+        found = predict(self.model_, _make_examples(X))
+        if self.truncation is None:
+            warn_truncated([one.truncated_chars for one in found], self.model_.max_length)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -235,7 +239,8 @@ class Classifier(ClassifierMixin, _FineTuner):  # type: ignore[misc]
         transfer: what is trained: full, last-N (layers), head, or features (logistic or ridge
             regression on embeddings of the frozen model).
         max_length: maximum number of tokens in a text. Default: the maximum of the model.
-        truncation: for texts that are too long: head, tail, head+tail or window.
+        truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
+            head, with a warning from `predict`.
         hold_out: fraction of the examples to evaluate on after each epoch; the best model is kept.
             With 0 the last model is kept.
         settings: other settings of the recipe, such as "loss.class_weights=balanced".

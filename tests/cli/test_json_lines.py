@@ -41,22 +41,22 @@ class Case(NamedTuple):
 
 def classified(model, text, pair):
     found = cloze.classify(model, text, pair)
-    return {"labels": [found], "truncated": found.truncated}
+    return {"labels": [found], "truncated_chars": found.truncated_chars}
 
 
 def chosen(model, text, question, options):
     found = cloze.choose(model, text, options, question=question)
-    return {"choices": [found], "truncated": found.truncated}
+    return {"choices": [found], "truncated_chars": found.truncated_chars}
 
 
 def answered(model, question, context):
     found = cloze.answer(model, question, context, top=9)
-    return {"answers": found.candidates, "truncated": found.truncated}
+    return {"answers": found.candidates, "truncated_chars": found.truncated_chars}
 
 
 def translated(model, source):
     found = cloze.translate(model, source, beam=3)
-    return {"translations": found.candidates, "truncated": found.truncated}
+    return {"translations": found.candidates, "truncated_chars": found.truncated_chars}
 
 
 def tokens_of(model, text):
@@ -90,12 +90,12 @@ SCORED = ("tokens", "log_probability", "mean_log_probability", "perplexity", "un
 HOW = ["first", "none", "simple", "average"]
 
 CASES = {
-    "fill": Case("mlm", MASKED, texts(*MASKED), TOP, of(cloze.fill, "masks", "truncated")),
+    "fill": Case("mlm", MASKED, texts(*MASKED), TOP, of(cloze.fill, "masks", "truncated_chars")),
     "classify": Case("sequence", TWO, pairs(None), TOP, classified),
     "classify, pairs": Case("sequence", [*TWO, "--pair", "c"], pairs("c"), TOP, classified),
     "tag": Case(
         "token", TWO, texts(*TWO), [["--aggregation", how] for how in HOW],
-        of(cloze.tag, "spans", "untagged"),
+        of(cloze.tag, "spans", "untagged", "truncated_chars"),
     ),
     "answer": Case("span", ["--file", "questions"], QUESTIONS, TOP, answered),
     "answer, one": Case("span", [*QUESTIONS[0].values()], QUESTIONS[:1], TOP, answered),
@@ -103,22 +103,23 @@ CASES = {
     "choose, one": Case("choice", ["a b", "c", "d"], CHOICES[1:], [[]], chosen),
     "embed": Case(
         "bare", TWO, texts(*TWO), [[], ["--pooling", "max"], ["--normalize"]],
-        lambda model, text: {"embedding": cloze.embed(model, text)[0], "truncated": 0},
+        lambda model, text: {"embedding": cloze.embed(model, text)[0], "truncated_chars": 0},
     ),
     "embed, tokens": Case(
         "bare", [*TWO, "--pooling", "none"], texts(*TWO), [[]],
-        lambda model, text: {"tokens": tokens_of(model, text), "truncated": 0},
+        lambda model, text: {"tokens": tokens_of(model, text), "truncated_chars": 0},
     ),
     "tokenize": Case("bare", TWO, pairs(None), [[]], of(cloze.tokenize, *PIECES)),
     "tokenize, pairs": Case(
         "bare", [*TWO, "--pair", "c"], pairs("c"), [[]], of(cloze.tokenize, *PIECES)
     ),
     "suggest": Case(
-        "ngram", TWO, texts(*TWO), TOP, of(cloze.suggest, "suggestions", "unk_probability")
+        "ngram", TWO, texts(*TWO), TOP,
+        of(cloze.suggest, "suggestions", "unk_probability", "truncated_chars"),
     ),
     "generate": Case(
         "ngram", TWO, texts(*TWO), [[], ["--samples", "3"]],
-        lambda model, text: {"continuations": cloze.generate(model, text)},
+        lambda model, text: {"continuations": cloze.generate(model, text), "truncated_chars": 0},
     ),
     "score": Case(
         "ngram", TWO, texts(*TWO), [[], ["--no-eos"]],
@@ -243,19 +244,20 @@ def check_same(told, value):
 
 
 LONG_SOURCE = " ".join(TEXTS[:9])
+ERROR = ["--truncation", "error"]
 
 
 @pytest.mark.parametrize(
     ("verb", "model", "given", "asked"),
     [
         ("fill", "mlm", ["the cat"], {"text": "the cat"}),
-        ("classify", "sequence", [LONG], {"text": LONG, "pair": None}),
-        ("tag", "token", [LONG], {"text": LONG}),
-        ("choose", "choice", [LONG, "a", "b"],
+        ("classify", "sequence", [LONG, *ERROR], {"text": LONG, "pair": None}),
+        ("tag", "token", [LONG, *ERROR], {"text": LONG}),
+        ("choose", "choice", [LONG, "a", "b", *ERROR],
          {"text": LONG, "question": None, "options": ["a", "b"]}),
-        ("embed", "bare", [LONG], {"text": LONG}),
-        ("embed", "bare", [LONG, "--pooling", "none"], {"text": LONG}),
-        ("translate", "translator", [LONG_SOURCE], {"source": LONG_SOURCE}),
+        ("embed", "bare", [LONG, *ERROR], {"text": LONG}),
+        ("embed", "bare", [LONG, "--pooling", "none", *ERROR], {"text": LONG}),
+        ("translate", "translator", [LONG_SOURCE, *ERROR], {"source": LONG_SOURCE}),
         ("similar", "vectors", ["cow"], {"query": "cow"}),
     ],
 )  # fmt: skip

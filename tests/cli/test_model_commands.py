@@ -87,7 +87,7 @@ def test_fill_names_the_line_and_goes_on(run, folder, tmp_path):
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [len(row.get("masks", "bad")) for row in rows] == [1, 0, 3, 1]
     check_mentions(rows[2]["error"], f"{file}:3: ", "[MASK]", "'b c'")
-    assert [row.get("truncated") for row in rows] == [0, 0, None, 5]
+    assert [row.get("truncated_chars") for row in rows] == [0, 0, None, 9]
     check_mentions(ran.stderr, f"error: {rows[2]['error']}", "1 of 4", "10")
     ran = run("fill", folder, "-f", file, "--json", "--skip-bad")
     assert ran.returncode == 0
@@ -108,7 +108,7 @@ def test_embed_writes_every_format(run, folder, model, tmp_path):
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-6)
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(tmp_path / "v.parquet")
-    assert table.column_names == ["text", "embedding", "error", "truncated"]
+    assert table.column_names == ["text", "embedding", "error", "truncated_chars"]
     np.testing.assert_allclose(table["embedding"].to_pylist(), expected, atol=1e-6)
 
 
@@ -150,12 +150,13 @@ def test_embed_prints_all_numbers_where_a_program_reads_them(run, folder, model,
     found = np.loadtxt(ran.stdout.splitlines(), np.float32)
     assert np.array_equal(found, cloze.embed(model, TEXTS))
     (tmp_path / "t.txt").write_text(f"{LONG}\na\n")
-    ran = run("embed", folder, "-f", tmp_path / "t.txt")
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--truncation", "error")
     assert ran.returncode == 1
     found = np.loadtxt(ran.stdout.splitlines(), np.float32)
     assert np.isnan(found[0]).all()
     assert np.array_equal(found[1], cloze.embed(model, "a")[0])
-    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--skip-bad", "--pooling", "none")
+    flags = ["--truncation", "error", "--skip-bad", "--pooling", "none"]
+    ran = run("embed", folder, "-f", tmp_path / "t.txt", *flags)
     (tokens,) = cloze.embed(model, ["a"], pooling="none")
     rows = [line.split("\t") for line in ran.stdout.splitlines()]
     assert [row[:2] for row in rows] == [["1", piece] for piece in tokens.encoding.tokens]
@@ -176,37 +177,54 @@ def test_embed_shows_the_first_numbers_on_a_terminal(folder, monkeypatch):
 def test_embed_finishes_the_others_and_lists_the_failures(run, folder, model, tmp_path):
     (tmp_path / "t.txt").write_text(f"a\n{LONG}\nb\n")
     out = tmp_path / "v.npy"
-    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--out", out)
+    strict = ("embed", folder, "-f", tmp_path / "t.txt", "--truncation", "error")
+    ran = run(*strict, "--out", out)
     assert ran.returncode == 1
     check_mentions(ran.stderr, f"{tmp_path / 't.txt'}:2: ", "14", "2 of 3 texts")
     assert ran.stdout == ""
     vectors = np.load(out)
     assert np.isnan(vectors[1]).all()
     np.testing.assert_allclose(vectors[[0, 2]], cloze.embed(model, ["a", "b"]), atol=1e-6)
-    ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json")
+    ran = run(*strict, "--json")
     assert ran.returncode == 1
     assert "error" in json.loads(ran.stdout.splitlines()[1])
     again = ("embed", folder, "-f", tmp_path / "t.txt", "--out", out, "--force", "--json")
     told = {"out": str(out), "count": 2, "truncated": 0, "failed": 1}
-    assert json.loads(run(*again).stdout) == told
-    ran = run(*again, "--truncation", "tail")
+    assert json.loads(run(*again, "--truncation", "error").stdout) == told
+    ran = run(*again)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == told | {"count": 3, "truncated": 1, "failed": 0}
     assert not np.isnan(np.load(out)).any()
-    check_mentions(ran.stderr, "1 of 3 texts", "10")
+    (line, _) = sorted(ran.stderr.splitlines())  # the other one names the file
+    check_mentions(line, "1 of 3 texts", "10", "7 characters were not read")
     ran = run("embed", folder, "-f", tmp_path / "t.txt", "--json", "--truncation", "tail")
-    assert [json.loads(line)["truncated"] for line in ran.stdout.splitlines()] == [0, 4, 0]
+    assert [json.loads(line)["truncated_chars"] for line in ran.stdout.splitlines()] == [0, 7, 0]
 
 
-def test_embed_passes_over_what_it_cannot_read(run, folder, model, tmp_path):
-    (tmp_path / "t.txt").write_bytes(b"a\n\xff\n" + LONG.encode() + b"\nb\n")
+@pytest.mark.parametrize("first", ["a\n", ""])
+def test_rows_that_fail_keep_their_place_in_files(run, folder, model, tmp_path, first):
+    """With --skip-bad, too; also if they are the first or the last."""
+    file = tmp_path / "t.txt"
+    file.write_bytes(first.encode() + b"\xff\n" + LONG.encode() + b"\nb\n\xff\n")
+    flags = ["-f", file, "--skip-bad", "--truncation", "window", "--overlap", "8"]
+    good = [0, 3] if first else [2]
+    expected = cloze.embed(model, ["a", "b"] if first else ["b"])
     out = tmp_path / "v.npy"
-    flags = ["-f", tmp_path / "t.txt", "--out", out, "--skip-bad"]
-    ran = run("embed", folder, *flags, "--truncation", "window", "--overlap", "8")
+    ran = run("embed", folder, *flags, "--out", out)
     assert ran.returncode == 0, ran.stderr
-    check_mentions(ran.stderr, "0 to 7")
-    check_mentions(ran.stderr.splitlines()[-1], "2")
-    np.testing.assert_allclose(np.load(out), cloze.embed(model, ["a", "b"]), atol=1e-6)
+    check_mentions(ran.stderr, "0 to 7", f"{len(good)} of {good[-1] + 2} texts")
+    check_mentions(ran.stderr.splitlines()[-1], "3")
+    vectors = np.load(out)
+    assert vectors.shape == (good[-1] + 2, expected.shape[1])
+    np.testing.assert_allclose(vectors[good], expected, atol=1e-6)
+    assert np.isnan(np.delete(vectors, good, axis=0)).all()
+    run("embed", folder, *flags, "--out", tmp_path / "v.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
+    assert [n for n, row in enumerate(rows) if "embedding" in row] == good
+    assert all(row["error"] for n, row in enumerate(rows) if n not in good)
+    assert (rows[-1]["text"], rows[good[-1] - 1]["text"]) == (None, LONG)
+    ran = run("embed", folder, *flags, "--json")
+    assert len(ran.stdout.splitlines()) == len(good)  # they are skipped
 
 
 def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(folder, tmp_path):

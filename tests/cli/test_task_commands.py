@@ -92,13 +92,13 @@ def test_classify_pairs(run, folders, tmp_path):
 def test_the_bad_ones_are_told_and_the_others_go_on(run, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\nb\n")
-    ran = run("classify", folders["classify"], "-f", file)
+    ran = run("classify", folders["classify"], "-f", file, "--truncation", "error")
     assert ran.returncode == 1
     lines = [line.split("\t") for line in ran.stdout.splitlines()]
     assert [line[0] for line in lines[1:]] == ["a", LONG, "b"]
     assert [bool(line[1]) for line in lines[1:]] == [True, False, True]
     check_mentions(ran.stderr, f"error: {file}:2: ", "42", "fix: ")
-    ran = run("tag", folders["tag"], "-f", file, "--json")
+    ran = run("tag", folders["tag"], "-f", file, "--json", "--truncation", "error")
     assert ran.returncode == 1
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert ["spans" in row for row in rows] == [True, False, True]
@@ -112,16 +112,23 @@ def test_the_bad_ones_are_told_and_the_others_go_on(run, folders, tmp_path):
 def test_what_was_cut_is_said(run, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\n")
-    for verb, name in (("classify", "truncated"), ("tag", "untagged")):  # in pieces, in words
-        ran = run(verb, folders[verb], "-f", file, "--truncation", "head", "--json")
-        assert ran.returncode == 0
-        assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 18]
-        check_mentions(ran.stderr, "1 of 2 texts", "24")
+    for verb, name, count in (
+        ("classify", "truncated_chars", 35),
+        ("tag", "truncated_chars", 35),
+        ("tag", "untagged", 18),
+    ):
+        for flags in ([], ["--truncation", "head"]):
+            ran = run(verb, folders[verb], "-f", file, *flags, "--json")
+            assert ran.returncode == 0
+            assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, count]
+            (line,) = ran.stderr.splitlines()
+            check_mentions(line, "1 of 2 texts", "24", "35 characters were not read")
         ran = run(verb, folders[verb], "-f", file, "--truncation", "window", "--json")
         assert [json.loads(line)[name] for line in ran.stdout.splitlines()] == [0, 0]
         assert ran.stderr == ""
     ran = run("answer", folders["answer"], LONG, "a b c", "--json")
-    assert json.loads(ran.stdout)["truncated"] == 30  # of 40 pieces 10 are half of the model's room
+    # of 40 tokens 10 are half of the model's room
+    assert json.loads(ran.stdout)["truncated_chars"] == 59
     check_mentions(ran.stderr, "1 of 1 questions")
     ran = run("choose", folders["choose"], LONG, "b", "c", "--truncation", "head")
     check_mentions(ran.stderr, "1 of 1 questions", "24")
@@ -131,7 +138,7 @@ def test_what_was_cut_is_said(run, folders, tmp_path):
 def test_bad_rows_can_be_passed_over(run, folders, tmp_path, verb):
     file = tmp_path / "t.txt"
     file.write_bytes(f"a\n{LONG}\nb\n".encode() + b"\xff\n")
-    ran = run(verb, folders[verb], "-f", file, "--skip-bad", "--json")
+    ran = run(verb, folders[verb], "-f", file, "--skip-bad", "--json", "--truncation", "error")
     assert ran.returncode == 0
     assert [json.loads(line)["text"] for line in ran.stdout.splitlines()] == ["a", "b"]
     check_mentions(ran.stderr.splitlines()[-1], "2")
@@ -250,7 +257,7 @@ def test_choose(run, folders):
     assert choices[0] == best
     assert [one["score"] for one in choices] == pytest.approx(sorted(found.scores, reverse=True))
     assert [options[one["option"]] for one in choices] == [one["text"] for one in choices]
-    ran = run("choose", folders["choose"], LONG, "b", "c", "--json")
+    ran = run("choose", folders["choose"], LONG, "b", "c", "--json", "--truncation", "error")
     assert ran.returncode == 1
     check_mentions(json.loads(ran.stdout)["error"], "example 1", "44")
     check_mentions(ran.stderr, "error: ", "example 1", "44")
@@ -261,7 +268,7 @@ def test_choose_from_a_file(run, folders, tmp_path):
     rows += [{"text": LONG, "options": ["a", "b"]}, {"text": "a"}]
     file = tmp_path / "c.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
-    ran = run("choose", folders["choose"], "-f", file)
+    ran = run("choose", folders["choose"], "-f", file, "--truncation", "error")
     assert ran.returncode == 1
     found = cloze.choose(cloze.load(folders["choose"]), "the cat", ["cats", "sat"], question="c")
     lines = [line.split("\t") for line in ran.stdout.splitlines()]
@@ -274,7 +281,7 @@ def test_choose_from_a_file(run, folders, tmp_path):
     ran = run("choose", folders["choose"], *flags)
     assert ran.returncode == 0
     told = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert [row["truncated"] for row in told] == [0, 40]
+    assert [row["truncated_chars"] for row in told] == [0, 39]
     assert told[0]["choices"][0]["option"] == found.option
     check_mentions(ran.stderr, f"{file}:3: ", "options")
 

@@ -59,7 +59,8 @@ def test_a_file_keeps_its_lines(run, folder, tmp_path):
     source, out = tmp_path / "in.en", tmp_path / "out.de"
     long = " ".join(TEXTS[:9])
     source.write_text(f"{TEXTS[1]}\n\n{long}\n{TEXTS[2]}\n", encoding="utf-8")
-    made = run("translate", folder, "--file", source, "--out", out, "--beam", "2", "--json")
+    flags = ("--beam", "2", "--json", "--truncation", "error")
+    made = run("translate", folder, "--file", source, "--out", out, *flags)
     assert made.returncode == 1
     assert json.loads(made.stdout) == {"out": str(out), "count": 3, "truncated": 0, "failed": 1}
     check_mentions(made.stderr, "3 of 4 lines", f"{source}:3: ", "sentence 3")
@@ -82,15 +83,17 @@ def test_a_pipe_and_nothing_to_draw(run, folder, tmp_path):
 
 def test_what_is_too_long_is_said_and_the_rest_written_and_drawn(run, folder, tmp_path):
     long, out, heat = " ".join(TEXTS[:9]), tmp_path / "out.de", tmp_path / "a.svg"
-    alone = run("translate", folder, long, "--out", out, "--align", heat, "--beam", "1")
+    flags = ("--align", heat, "--beam", "1", "--truncation", "error")
+    alone = run("translate", folder, long, "--out", out, *flags)
     assert alone.returncode == 1
     check_mentions(alone.stderr, "error: sentence 1")
     assert "nothing to plot" not in alone.stderr
     assert out.read_text(encoding="utf-8") == "\n"
-    flags = ("--truncation", "head", "--align", heat, "--beam", "1", "--json")
-    cut = run("translate", folder, long, *flags)
+    cut = run("translate", folder, long, "--align", heat, "--beam", "1", "--json")
     assert cut.returncode == 0, cut.stderr
-    assert json.loads(cut.stdout)["truncated"] > 0
+    assert json.loads(cut.stdout)["truncated_chars"] > 0
+    (line,) = cut.stderr.splitlines()
+    check_mentions(line, "1 of 1 sentences", "characters were not read")
     assert heat.exists()
 
 

@@ -41,7 +41,7 @@ def test_classify(texts, family, policy):
     for one, example in zip(found, examples, strict=True):
         (alone,) = classify.predict(model, [example], task=task("classify", policy))
         assert one.scores == pytest.approx(alone.scores, abs=1e-5)
-        assert one.truncated == alone.truncated
+        assert one.truncated_chars == alone.truncated_chars
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-5)
 
 

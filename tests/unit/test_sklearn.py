@@ -25,7 +25,7 @@ import cloze
 import cloze.sklearn
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.examples import TextExample
-from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
+from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError, TruncationWarning
 from cloze.make.finetune.dispatch import finetune
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.models.configs.bert import BertConfig
@@ -84,7 +84,7 @@ def fitted(folder):
 )
 def test_vectors_are_those_of_embed(model, choices):
     expected = cloze.embed(model, [*TEXTS, LONG], **{"truncation": "head", **choices})
-    found = Embedder(model, **choices).fit_transform([*TEXTS, LONG])
+    found = Embedder(model, **{"truncation": "head", **choices}).fit_transform([*TEXTS, LONG])
     assert found.dtype == np.float32
     assert np.array_equal(found, expected)
 
@@ -147,10 +147,11 @@ def test_choices_are_checked_by_fit_and_not_before(model, tmp_path):
 
 
 def test_long_texts_are_cut_unless_they_shall_not(model):
-    cut, begin = Embedder(model).fit_transform([LONG, "a b c d e f g h"])
+    with pytest.warns(TruncationWarning, match="1 of 2 texts"):
+        cut, begin = Embedder(model).fit_transform([LONG, "a b c d e f g h"])
     assert np.array_equal(cut, begin)
     with raises(InputError, "text 2", "tokens"):
-        Embedder(model, truncation=None).fit_transform(["a", LONG])
+        Embedder(model, truncation="error").fit_transform(["a", LONG])
 
 
 def test_it_must_be_fitted_first(model, folder):

@@ -55,7 +55,7 @@ class Task:
     """The task that a model was fine-tuned for, and how its inputs are prepared."""
 
     name: str
-    truncation: str | None = None  # of texts that are too long; None: they are an error
+    truncation: str | None = None  # of texts that are too long; None: see `truncation_strategy`
     overlap: int | None = None  # tokens that neighbouring windows share; None: a quarter
     context: bool = False  # tag: the model also reads the neighbouring sentences of a document
     allow_no_answer: bool = False  # answer: a question may have no answer in its context
@@ -68,6 +68,11 @@ class Task:
             one_of("truncation", self.truncation, TRUNCATIONS)
 
     @property
+    def truncation_strategy(self) -> str:
+        """The truncation of the task; by default head, and window for question answering."""
+        return self.truncation or ("window" if self.name == "answer" else "head")
+
+    @property
     def head(self) -> str:
         return TASK_HEADS[self.name]
 
@@ -77,7 +82,7 @@ def infer_task(head: str | None) -> Task | None:
     tasks = {head: task for task, head in TASK_HEADS.items()}
     if head not in tasks:
         return None
-    return Task(name=tasks[head], truncation="window" if head == "span" else None)
+    return Task(name=tasks[head])
 
 
 def read_task(values: object) -> Task:

@@ -59,8 +59,9 @@ def answer(
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="How to shorten contexts that are too long: window splits them into overlapping "
-            "windows, head and tail keep that part (default: the model's setting, else window).",
+            help="What to do with contexts that are too long: window splits them into overlapping "
+            "windows; head and tail keep that part; error rejects the context (default: the "
+            "model's setting, else window).",
         ),
     ] = None,
     overlap: Overlap = None,

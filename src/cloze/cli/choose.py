@@ -32,8 +32,8 @@ def choose(
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="How to shorten texts that are too long: head, tail or head+tail keep that part "
-            "(default: the model's setting; without one, such a text is an error).",
+            help="What to do with texts that are too long: head, tail or head+tail keep that "
+            "part; error rejects the text (default: the model's setting, else head).",
         ),
     ] = None,
     files: Annotated[

@@ -115,9 +115,17 @@ Truncation = Annotated[
     str | None,
     typer.Option(
         metavar="CHOICE",
-        help="How to shorten texts that are too long: head, tail or head+tail keep that part; "
-        "window splits the text into overlapping windows (default: the model's setting; without "
-        "one, such a text is an error).",
+        help="What to do with texts that are too long: head, tail or head+tail keep that part; "
+        "window splits the text into overlapping windows; error rejects the text (default: the "
+        "model's setting, else head).",
+    ),
+]
+PromptTruncation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHOICE",
+        help="What to do with texts that are longer than the maximum of a causal BERT or GPT: tail "
+        "reads the last tokens, error rejects the text (default: tail).",
     ),
 ]
 Overlap = Annotated[

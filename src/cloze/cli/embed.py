@@ -5,8 +5,9 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +29,7 @@ from cloze.cli.common import (
     read_inputs,
 )
 from cloze.cli.format import VectorLines, print_json, print_json_records, print_vectors
-from cloze.cli.outcomes import Outcomes
+from cloze.cli.outcomes import Outcomes, add_location
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def embed(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the vectors to this .npy, .jsonl or .parquet file."
+            metavar="FILE",
+            help="Write the vectors to this .npy, .jsonl or .parquet file. A text that fails keeps "
+            "its place: a row of NaN, or an object with its error.",
         ),
     ] = None,
     batch_tokens: Annotated[
@@ -92,7 +95,9 @@ def embed(
     number of the text, token, numbers.
     """
     outcomes = Outcomes("texts", skip_bad=skip_bad)
-    inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
+    waiting: deque[Row | InputError] = deque()  # rows and errors of rows, not yet written
+    on_error: Any = waiting.append if skip_bad else "raise"
+    inputs = read_inputs(texts, files, text_column, on_error=on_error)
 
     from cloze.checkpoint.load import load
     from cloze.data.vector_files import check_vector_format, open_vector_file
@@ -105,7 +110,6 @@ def embed(
 
     from cloze.tasks.embed import embed_stream
 
-    waiting: deque[Row] = deque()  # read, and not yet embedded
     write: RecordWriter = print_vectors if sys.stdout.isatty() else VectorLines(by_token=by_token)
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
@@ -114,7 +118,7 @@ def embed(
             write = stack.enter_context(open_vector_file(out, by_token=by_token))
         elif as_json:
             write = print_json_records
-        for records in embed_stream(
+        stream = embed_stream(
             opened,
             _queue_texts(inputs, waiting),
             pooling=pooling,
@@ -124,9 +128,9 @@ def embed(
             overlap=overlap,
             batch_tokens=batch_tokens,
             progress=show,
-        ):
-            shown = [one for one in records if _count_record(one, waiting.popleft(), outcomes)]
-            if shown:
+        )
+        for records in chain(stream, [[]]):  # the last one for errors at the end
+            if shown := list(_take_records(records, waiting, outcomes, keep_bad=out is not None)):
                 write(shown)
     if out and as_json:
         print_json(outcomes.summary(out))
@@ -136,11 +140,30 @@ def embed(
     outcomes.finish(f"truncated to {opened.max_length:,} tokens")
 
 
-def _count_record(record: "EmbeddingRecord", row: "Row", outcomes: Outcomes) -> bool:
-    if record.error is None:
-        return outcomes.add(truncated=record.truncated)
-    where = f"{row.file}:{row.line}: {record.error.problem}"
-    return outcomes.add(InputError(where, fix=record.error.fix))
+def _take_records(
+    records: "Iterable[EmbeddingRecord]",
+    waiting: "deque[Row | InputError]",
+    outcomes: Outcomes,
+    *,
+    keep_bad: bool,
+) -> "Iterator[EmbeddingRecord]":
+    """Count records, and those of rows between them that could not be read.
+
+    With `keep_bad` rows that failed keep their place in the output even if they are skipped.
+    """
+    from cloze.data.vector_files import EmbeddingRecord
+
+    remaining = iter(records)
+    while waiting:
+        row = waiting[0]
+        unread = row if isinstance(row, InputError) else None
+        record = EmbeddingRecord(text=None, error=unread) if unread else next(remaining, None)
+        if record is None:  # the row is not yet embedded
+            return
+        waiting.popleft()
+        error = record.error and add_location(record.error, row)
+        if outcomes.add(error, record.truncated_chars) or keep_bad:
+            yield record
 
 
 @contextmanager
@@ -153,7 +176,7 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _queue_texts(inputs: "Iterable[Row]", waiting: "deque[Row]") -> Iterator[str]:
+def _queue_texts(inputs: "Iterable[Row]", waiting: "deque[Row | InputError]") -> Iterator[str]:
     for row in inputs:
         waiting.append(row)
         yield row.text

@@ -1,5 +1,6 @@
 """`cloze fill`: predict the masked tokens of texts."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +37,14 @@ def fill(
             metavar="WORDS", help="Score only these comma-separated words (default: all words)."
         ),
     ] = None,
+    truncation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHOICE",
+            help="What to do with texts that are too long: window reads the text around the "
+            "masks, error rejects the text (default: window).",
+        ),
+    ] = None,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
@@ -62,9 +71,12 @@ def fill(
         words = [word.strip() for word in candidates.split(",") if word.strip()]
     check_fill(opened, top=top, candidates=words)
 
+    run: Any = partial(
+        fill, opened, top=top, candidates=words, truncation=truncation, skip_blank=True
+    )
+
     def fill_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
-        some = [row.text for row in rows]
-        return fill(opened, some, top=top, candidates=words, skip_blank=True, **options)
+        return run([row.text for row in rows], **options)
 
     how = f"cropped to {opened.max_length:,} tokens around their masks"
     with outcomes.predict(fill_all, inputs, ["text"], how=how, quiet=quiet) as results:

@@ -380,7 +380,7 @@ def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
         if encoding is not None:
             tokens = zip(encoding.tokens, vectors, strict=True)
             rows = [(token, *_vector_cells(vector)) for token, vector in tokens]
-            print_table(("token", *columns), rows, title=text)
+            print_table(("token", *columns), rows, title=text or "")
 
 
 def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:

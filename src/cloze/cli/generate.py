@@ -11,6 +11,7 @@ from cloze.cli.common import (
     Files,
     Json,
     ModelFolder,
+    PromptTruncation,
     Quiet,
     Seed,
     TextColumn,
@@ -47,6 +48,7 @@ def generate(
             help="Stop where the model generates its end symbol, or never generate that symbol.",
         ),
     ] = True,
+    truncation: PromptTruncation = None,
     files: Files = None,
     text_column: TextColumn = None,
     seed: Seed = 0,
@@ -77,6 +79,7 @@ def generate(
         samples=samples,
         **options,
         stop=stop,
+        truncation=truncation,
         seed=seed,
     )
 

@@ -1,6 +1,7 @@
 """Run a function over many inputs; an input that fails is reported and does not stop the others."""
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -8,8 +9,8 @@ from typing import Any, Literal
 
 import typer
 
-from cloze.cli.common import ARGUMENT, FAILED, Skipped, progress
-from cloze.errors import InputError
+from cloze.cli.common import ARGUMENT, FAILED, Skipped, print_note, progress
+from cloze.errors import InputError, TruncationWarning
 from cloze.progress import ProgressCallback
 
 
@@ -26,7 +27,8 @@ class Outcomes:
         self.skip_bad = skip_bad
         self.skipped = Skipped()
         self.count = 0
-        self.truncated = 0
+        self.truncated = 0  # inputs
+        self.truncated_chars = 0
 
     @property
     def on_error(self) -> Literal["raise"] | Callable[[InputError], object]:
@@ -38,10 +40,11 @@ class Outcomes:
         """Inputs that have a result."""
         return self.count - self.skipped.count
 
-    def add(self, error: InputError | None = None, truncated: int = 0) -> bool:
+    def add(self, error: InputError | None = None, truncated_chars: int = 0) -> bool:
         """Count one input, and return whether it has a row in the output."""
         self.count += 1
-        self.truncated += bool(truncated)
+        self.truncated += bool(truncated_chars)
+        self.truncated_chars += truncated_chars
         if error is not None:
             self.skipped(error)
             return not self.skip_bad
@@ -50,7 +53,8 @@ class Outcomes:
     def finish(self, how: str = "truncated") -> None:
         """Print how many inputs were truncated (`how`) and failed; exit with 1 if any failed."""
         if self.truncated:
-            typer.echo(f"{self.truncated:,} of {self.count:,} {self.name} were {how}", err=True)
+            unread = f"{self.truncated_chars:,} characters were not read"
+            print_note(f"{self.truncated:,} of {self.count:,} {self.name} were {how}: {unread}")
         if self.count > 1 or self.skip_bad:  # the error of a single one was printed
             self.skipped.print_count(skipped=self.skip_bad)
         if self.skipped.count and not self.skip_bad:
@@ -100,7 +104,8 @@ class Outcomes:
         from cloze.tasks.inputs import Failure, predict_each
 
         def call(some: Sequence[Any]) -> Sequence[Any]:
-            return function(some, progress=lambda _, done, total: show(self.name, done, total))
+            with ignore_truncation():
+                return function(some, progress=lambda _, done, total: show(self.name, done, total))
 
         for one, found in predict_each(call, inputs):
             if isinstance(found, InputError):
@@ -108,9 +113,16 @@ class Outcomes:
                 if self.add(error):
                     yield Failure(inputs={name: getattr(one, name) for name in fields}, error=error)
             else:
-                lost = getattr(found, "untagged", 0) or getattr(found, "truncated", 0)
-                self.add(truncated=lost)
+                self.add(truncated_chars=getattr(found, "truncated_chars", 0))
                 yield found
+
+
+@contextmanager
+def ignore_truncation() -> Iterator[None]:
+    """Ignore warnings of truncated texts: `Outcomes.finish` prints one line for all inputs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        yield
 
 
 def add_location(error: InputError, row: Any) -> InputError:  # noqa: ANN401

@@ -10,6 +10,7 @@ from cloze.cli.common import (
     Files,
     Json,
     ModelFolder,
+    PromptTruncation,
     Quiet,
     SkipBad,
     TextColumn,
@@ -30,6 +31,7 @@ def suggest(
     texts: Texts = None,
     *,
     top: Annotated[int, typer.Option(metavar="N", help="Number of words per text.")] = 10,
+    truncation: PromptTruncation = None,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
@@ -50,7 +52,8 @@ def suggest(
     language_model = open_language_model(opened, "suggest")
 
     def suggest_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return suggest(language_model, [row.text for row in rows], top=top, **options)
+        some = [row.text for row in rows]
+        return suggest(language_model, some, top=top, truncation=truncation, **options)
 
     with outcomes.predict(suggest_all, inputs, ["text"], quiet=quiet) as results:
         (print_json_lines if as_json else print_suggest)(results)

@@ -25,7 +25,7 @@ from cloze.cli.format import (
     print_json_lines,
     print_translate,
 )
-from cloze.cli.outcomes import Outcomes, add_location
+from cloze.cli.outcomes import Outcomes, add_location, ignore_truncation
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def translate(
         str | None,
         typer.Option(
             metavar="CHOICE",
-            help="How to shorten sentences that are too long: head, tail or head+tail keep that "
-            "part (default: such a sentence is an error).",
+            help="What to do with sentences that are too long: head, tail or head+tail keep that "
+            "part; error rejects the sentence (default: head).",
         ),
     ] = None,
     file: Annotated[
@@ -109,7 +109,7 @@ def translate(
     from cloze.tasks.translate import translate
 
     errors: dict[int, InputError] = {}
-    with progress(quiet) as show:
+    with progress(quiet) as show, ignore_truncation():
         found = translate(
             opened,
             [row.text for row in rows],
@@ -128,7 +128,7 @@ def translate(
         several = options.get("n_best", 1) > 1
         _print_translations(found, errors, as_json=as_json, table=several)
     for n, one in enumerate(found):
-        outcomes.add(errors.get(n), one.truncated)
+        outcomes.add(errors.get(n), one.truncated_chars)
     if out is not None:
         _print_summary(outcomes, out, as_json=as_json, quiet=quiet)
     if align is not None:

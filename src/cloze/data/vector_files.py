@@ -25,11 +25,11 @@ Vectors = NDArray[np.float32]
 class EmbeddingRecord:
     """A text with its embedding or the embeddings of its tokens, or the error."""
 
-    text: str
+    text: str | None  # None: the text could not be read
     vectors: Vectors | None = None  # d; t d with an encoding
     encoding: TokenAlignment | None = None
     error: InputError | None = None
-    truncated: int = 0  # tokens left out by truncation
+    truncated_chars: int = 0  # characters left out by truncation
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the text: a line of a .jsonl file and of `--json`."""
@@ -69,7 +69,9 @@ class EmbeddingRecord:
         }
 
     def _status(self) -> dict[str, Any]:
-        return {"error": self.error.problem} if self.error else {"truncated": self.truncated}
+        if self.error:
+            return {"error": self.error.problem}
+        return {"truncated_chars": self.truncated_chars}
 
 
 class RecordWriter(Protocol):
@@ -111,17 +113,20 @@ def open_vector_file(path: Path, *, by_token: bool = False) -> Iterator[RecordWr
 @contextmanager
 def _open_npy_writer(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
     """One float32 array; a text with an error is a row of NaN."""
-    rows, size = 0, 0  # number of embeddings, and the size of one
+    rows, size = 0, 0  # number of rows, and the size of one, known from the first embedding on
 
     def write(records: Sequence[EmbeddingRecord]) -> None:
         nonlocal rows, size
-        if not rows:
-            size = next((len(r.vectors) for r in records if r.vectors is not None), size)
-            npy.write_array_header_1_0(file, _make_npy_header(0, size))
-        missing = np.full(size, np.nan, np.float32)
         for record in records:
-            file.write((missing if record.vectors is None else record.vectors).tobytes())
-        rows += len(records)
+            if record.vectors is not None:
+                if not size:
+                    size = len(record.vectors)
+                    npy.write_array_header_1_0(file, _make_npy_header(0, size))
+                    file.write(np.full(rows * size, np.nan, np.float32).tobytes())
+                file.write(record.vectors.tobytes())
+            elif size:
+                file.write(np.full(size, np.nan, np.float32).tobytes())
+            rows += 1
 
     yield write
     file.seek(0)  # numpy pads the header, so that the final number of rows fits
@@ -142,7 +147,7 @@ def _open_jsonl_writer(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
                 line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False)
             except ValueError:
                 raise InputError(
-                    f"the embedding of {record.text[:60]!r} contains NaN or infinite values",
+                    f"the embedding of {str(record.text)[:60]!r} contains NaN or infinite values",
                     fix="check the weights of the model, or use float32",
                 ) from None
             file.write(line.encode() + b"\n")
@@ -152,7 +157,7 @@ def _open_jsonl_writer(file: IO[bytes], _: bool) -> Iterator[RecordWriter]:
 
 @contextmanager
 def _open_parquet_writer(file: IO[bytes], by_token: bool) -> Iterator[RecordWriter]:
-    """Columns text, embedding, error, truncated; by token: tokens, starts, ends, words."""
+    """Columns text, embedding, error, truncated_chars; by token: tokens, starts, ends, words."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -168,7 +173,7 @@ def _open_parquet_writer(file: IO[bytes], by_token: bool) -> Iterator[RecordWrit
             "words": number,
             "embeddings": pa.list_(vector),
         }
-    schema = pa.schema({"text": text, **columns, "error": text, "truncated": pa.int32()})
+    schema = pa.schema({"text": text, **columns, "error": text, "truncated_chars": pa.int64()})
     with parquet.ParquetWriter(file, schema) as writer:
 
         def write(records: Sequence[EmbeddingRecord]) -> None:

@@ -23,6 +23,7 @@ from cloze.nn.attention import KVCache
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode, log_softmax
+from cloze.text.alignment import count_removed_chars
 
 BATCH_TOKENS = 2048  # of whole texts that are read together
 _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
@@ -85,6 +86,23 @@ class CausalEncoder:
         end = tokenizer.take_tail(text, self.model.max_length + 1)  # what is read of it
         (ids,) = tokenizer.encode_ids([end], add_special_tokens=False)
         return [self.bos_id, *ids] if self._adds_bos or not ids else list(ids)
+
+    @property
+    def max_length(self) -> int:
+        """The maximum number of tokens of a context."""
+        length: int = self.model.max_length
+        return length
+
+    def count_unread_chars(self, text: str) -> int:
+        """The number of characters of a prompt that are left out because it is too long."""
+        extra = len(self.encode_prompt(text)) - self.max_length
+        if extra <= 0:
+            return 0
+        end = self.model.tokenizer.take_tail(text, self.max_length + 1)
+        offsets = self.model.tokenizer.encode(end, add_special_tokens=False).offsets
+        first = 0 if self._adds_bos else 1  # the first token of a context is always read
+        kept = [range(first), range(first + extra, len(offsets))]
+        return len(text) - len(end) + count_removed_chars(offsets, kept)
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """Bos, the tokens and eos of each text."""

@@ -25,7 +25,7 @@ from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
-from cloze.tasks.inputs import Texts, check_contexts, open_model
+from cloze.tasks.inputs import Texts, check_contexts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 from cloze.text.words import expand_to_words
@@ -33,6 +33,7 @@ from cloze.text.words import expand_to_words
 MAX_ANSWER_TOKENS = 30
 MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
 NUM_CANDIDATES = 20  # spans in the softmax of the probabilities
+SHORTEN = "shorten the question (at most 64 tokens are read), or choose a truncation"
 CHUNK = 1024  # questions that are encoded at a time, to bound memory
 
 _Span = tuple[float, int, int]  # score, and characters in the context
@@ -62,7 +63,7 @@ class AnswerResult(Result):
     probability: float
     candidates: tuple[AnswerCandidate, ...]  # best first
     no_answer_margin: float  # logit of "no answer" minus that of the best span; inf without a span
-    truncated: int = 0  # tokens of the question or context that were left out
+    truncated_chars: int = 0  # characters of question and context left out by truncation
 
     record_columns = ("question", "answer", "start", "end", "logit", "probability", "context")
 
@@ -72,7 +73,7 @@ class AnswerResult(Result):
             "question": self.question,
             "context": self.context,
             "answers": [asdict(one) for one in self.candidates],
-            "truncated": self.truncated,
+            "truncated_chars": self.truncated_chars,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -149,7 +150,7 @@ def answer(
         whole_words: whether to extend answers to whole words, or return exactly the predicted
             tokens.
         truncation: for contexts that are too long: window (all of the context, in overlapping
-            windows; the default), head or tail.
+            windows), head, tail or error. Default: the setting of the folder, else window.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
@@ -168,6 +169,9 @@ def answer(
         batch_tokens=batch_tokens,
         progress=progress,
     )
+    if truncation is None:
+        chars = [one.truncated_chars for one in found]
+        warn_truncated(chars, model.max_length, name="questions", fix=SHORTEN)
     return found[0] if isinstance(question, str) else Results(found)
 
 
@@ -191,7 +195,7 @@ class AnswerItem(EncodedExample):
     context: range  # positions of the context's tokens
     window: range  # indices of these tokens in the whole context
     chars: Ints  # c 2: their character offsets in the context
-    truncated: int = 0  # tokens left out of the question, or of the context without windows
+    truncated_chars: int = 0  # left out of the question, or of the context without windows
 
 
 def encode_examples(
@@ -220,13 +224,13 @@ def encode_examples(
                     model, question, example.context, task=task, name=example.origin
                 )
             if len(windows) == 1:
-                truncated += sum(windows[0].num_truncated)
+                truncated += windows[0].truncated_chars
             groups.append([_make_item(one, example, number, truncated) for one in windows])
     return groups
 
 
 def _check_truncation(task: Task) -> None:
-    if task.truncation == "head+tail":
+    if task.truncation_strategy == "head+tail":
         raise InputError(
             "question answering does not support truncation 'head+tail': a gap may split an answer",
             fix="use truncation='window', 'head' or 'tail' (command line: --truncation window)",
@@ -234,11 +238,10 @@ def _check_truncation(task: Task) -> None:
 
 
 def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
-    """The questions, shortened if necessary, and the number of tokens removed from each."""
+    """The questions, shortened if necessary, and the number of characters removed from each."""
     room = model.max_length - model.tokenizer.num_special_tokens(pair=True)
     most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
-    kept, removed = list(questions), [0] * len(questions)
-    tokenizer = model.tokenizer
+    tokenizer, kept, removed = model.tokenizer, list(questions), [0] * len(questions)
     encoded = tokenizer.encode_ids(questions, add_special_tokens=False, limit=most)
     for number, ids in enumerate(encoded):
         if len(ids) > most:
@@ -246,7 +249,7 @@ def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], 
                 questions[number], max_length=most, truncation="head", add_special_tokens=False
             )
             kept[number] = questions[number][: encoding.offsets[-1][1]]
-            removed[number] = encoding.num_truncated[0]
+            removed[number] = encoding.truncated_chars
     return kept, removed
 
 
@@ -255,17 +258,16 @@ def _make_item(
 ) -> AnswerItem:
     context = encoding.token_range(1)
     kept = encoding.kept_ranges[1]
-    targets = _find_targets(encoding, example, context)
     return AnswerItem(
         ids=encoding.ids,
         type_ids=encoding.type_ids,
         positions=range(len(encoding)),
-        targets=targets,
+        targets=_find_targets(encoding, example, context),
         example=number,
         context=context,
         window=kept[0] if len(kept) == 1 else range(len(context)),
         chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
-        truncated=truncated,
+        truncated_chars=truncated,
     )
 
 
@@ -354,12 +356,7 @@ def postprocess(
     )
     remaining = iter(logits)
     return [
-        _answer_example(
-            example,
-            group,
-            [next(remaining) for _ in group],
-            search,
-        )
+        _answer_example(example, group, [next(remaining) for _ in group], search)
         for example, group in zip(examples, groups, strict=True)
     ]
 
@@ -414,7 +411,7 @@ def _answer_example(
         probability=first.probability,
         candidates=candidates[: search.top],
         no_answer_margin=margin,
-        truncated=max(item.truncated for item in group),
+        truncated_chars=max(item.truncated_chars for item in group),
     )
 
 

@@ -23,7 +23,7 @@ from cloze.tasks.inference import (
     encode_long,
     resolve_task,
 )
-from cloze.tasks.inputs import Texts, check_text, check_texts, open_model
+from cloze.tasks.inputs import Texts, check_text, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 
 
@@ -38,7 +38,7 @@ class Choice(Result):
     text: str
     score: float  # its probability
     scores: tuple[float, ...]  # of every option, in their order
-    truncated: int = 0  # tokens left out by truncation, of all options together
+    truncated_chars: int = 0  # characters left out by truncation, the most for any option
 
     record_columns = ("text", "question", "option", "option_text", "score")
 
@@ -57,7 +57,7 @@ class Choice(Result):
                 {"option": index, "text": text, "score": score}
                 for index, text, score in self.rank_options()
             ],
-            "truncated": self.truncated,
+            "truncated_chars": self.truncated_chars,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -121,8 +121,8 @@ def choose(
         options: two or more options; for several texts, a list of options for each; not for a
             table.
         question: a question about the text; for several texts, one for each.
-        truncation: for texts that are too long: head, tail or head+tail. Default: the setting of
-            the folder; without one, such a text is an error.
+        truncation: for texts that are too long: head, tail, head+tail or error. Default: the
+            setting of the folder, else head; then a warning says how much was not read.
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: called with the number of sequences done.
     """
@@ -148,6 +148,9 @@ def choose(
         rows = zip(texts, several, questions, strict=True)
         examples = [_make_example(*row, number) for number, row in enumerate(rows, 1)]
     found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
+    if truncation is None:
+        fix = "choose a truncation (head, tail, head+tail or error)"
+        warn_truncated([one.truncated_chars for one in found], model.max_length, fix=fix)
     return found[0] if isinstance(text, str) else Results(found)
 
 
@@ -184,11 +187,8 @@ def encode_examples(
             (ids, type_ids), truncated = next(sequences), 0
             if len(ids) > model.max_length:
                 encoding = _truncate(model, example, second, task)
-                ids, type_ids, truncated = (
-                    encoding.ids,
-                    encoding.type_ids,
-                    sum(encoding.num_truncated),
-                )
+                ids, type_ids = encoding.ids, encoding.type_ids
+                truncated = encoding.truncated_chars
             targets = () if example.label is None or index else (_check_target(example),)
             group.append(
                 TextItem(
@@ -196,7 +196,7 @@ def encode_examples(
                     type_ids=type_ids,
                     targets=targets,
                     example=number,
-                    truncated=truncated,
+                    truncated_chars=truncated,
                 )
             )
         groups.append(group)
@@ -243,7 +243,7 @@ def postprocess(
                 text=example.options[best],
                 score=probabilities[best],
                 scores=tuple(probabilities),
-                truncated=sum(item.truncated for item in group),
+                truncated_chars=max(item.truncated_chars for item in group),
             )
         )
     return choices
@@ -258,7 +258,7 @@ def _second_texts(example: ChoiceExample) -> list[str]:
 
 
 def _truncate(model: Model, example: ChoiceExample, second: str, task: Task) -> TokenAlignment:
-    if task.truncation == "window":
+    if task.truncation_strategy == "window":
         raise InputError(
             "multiple choice does not support truncation 'window': it needs a single sequence",
             fix="use truncation='head', 'tail' or 'head+tail' (command line: --truncation head)",
@@ -266,7 +266,7 @@ def _truncate(model: Model, example: ChoiceExample, second: str, task: Task) -> 
     try:
         (encoding,) = encode_long(model, example.text, second, task=task, name=example.origin)
     except InputError as error:
-        if task.truncation is not None:
+        if task.truncation_strategy != "error":
             raise
         fix = "shorten the text, or choose a truncation: head, tail, head+tail"
         raise InputError(error.problem, fix=fix) from None

@@ -24,7 +24,7 @@ from cloze.tasks.inference import (
     predicts_next_sentence,
     resolve_task,
 )
-from cloze.tasks.inputs import Texts, check_pairs, open_model
+from cloze.tasks.inputs import Texts, check_pairs, open_model, warn_truncated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Classification(Result):
     label: str
     score: float  # the label's probability; for a regression model, the predicted number
     scores: Mapping[str, float]  # of every label, best first
-    truncated: int = 0  # tokens left out by truncation
+    truncated_chars: int = 0  # characters left out by truncation
 
     record_columns = ("text", "pair", "label", "score")
 
@@ -50,7 +50,7 @@ class Classification(Result):
             "text": self.text,
             "pair": self.pair,
             "labels": [{"label": label, "score": score} for label, score in self.scores.items()],
-            "truncated": self.truncated,
+            "truncated_chars": self.truncated_chars,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -114,9 +114,9 @@ def classify(
         model: a model for classification, or its folder.
         text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pair: the second text of each, for a model that was trained on pairs.
-        truncation: for texts that are too long: head, tail, head+tail, or window (all of the text,
-            in overlapping windows). Default: the setting of the folder; without one,
-            such a text is an error.
+        truncation: for texts that are too long: head, tail, head+tail, window (all of the text, in
+            overlapping windows) or error. Default: the setting of the folder, else head; then a
+            warning says how much was not read.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
@@ -133,6 +133,8 @@ def classify(
         for number, (one, other) in enumerate(zip(texts, seconds, strict=True), 1)
     ]
     found = predict(model, examples, task=task, batch_tokens=batch_tokens, progress=progress)
+    if truncation is None:
+        warn_truncated([one.truncated_chars for one in found], model.max_length)
     return found[0] if isinstance(text, str) else Results(found)
 
 
@@ -159,7 +161,7 @@ def encode_examples(
                     type_ids=one.type_ids,
                     targets=targets,
                     example=number,
-                    truncated=sum(one.num_truncated) if len(encodings) == 1 else 0,
+                    truncated_chars=one.truncated_chars if len(encodings) == 1 else 0,
                 )
                 for one in encodings
             ]
@@ -218,7 +220,7 @@ def postprocess(
             label=labels[best[0]],
             score=row[best[0]],
             scores={labels[n]: row[n] for n in best},
-            truncated=sum(item.truncated for item in group),
+            truncated_chars=sum(item.truncated_chars for item in group),
         )
         for example, group, row, best in zip(examples, groups, values.tolist(), order, strict=True)
     ]

@@ -34,7 +34,7 @@ from cloze.tasks.evaluate_labelled import (
 )
 from cloze.tasks.evaluate_word_vectors import score_word_vectors
 from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
-from cloze.tasks.inputs import open_language_model, resolve_model
+from cloze.tasks.inputs import open_language_model, resolve_model, warn_truncated
 from cloze.tasks.scored_predictions import OnBadRow
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def compare(
         data: files, folders, globs or `-` (standard input); a data frame (pandas, polars),
             a `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
             labels); or examples of `cloze.data.labelled`.
-        truncation: for texts that are too long: head, tail, head+tail or window.
+        truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
+            the setting of each folder, else head.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
         bleu: tokenizer of BLEU: 13a (the default), zh for Chinese, none.
@@ -126,6 +127,8 @@ def compare(
         )
     else:
         evaluations = _score_examples(opened, kind, data, options, report, progress)
+    if truncation is None:
+        _warn_truncated(opened, evaluations)
     draws = RESAMPLES if resamples is None else resamples
     metrics = _common_metrics(list(evaluations.values()))
     entries = tuple(
@@ -247,6 +250,20 @@ def _score_examples(
     return evaluations
 
 
+def _warn_truncated(models: Mapping[str, Any], evaluations: Mapping[str, Resampled]) -> None:
+    """Warn once for all models, with the smallest of their maximum lengths."""
+    counts = {name: getattr(one, "truncated_chars", ()) for name, one in evaluations.items()}
+    truncated = [models[name] for name, chars in counts.items() if any(chars)]
+    if truncated:
+        from cloze.tasks.translate import max_source_length
+
+        limits = [
+            max_source_length(one) if one.family.kind == "translator" else one.max_length
+            for one in truncated
+        ]
+        warn_truncated([one for each in counts.values() for one in each], min(limits))
+
+
 def _common_metrics(evaluations: Sequence[Resampled]) -> list[str]:
     """Metrics that all models have; binary F1 only if the labels have the same order."""
     first, *others = evaluations
@@ -291,7 +308,7 @@ def _score_translators(
         name: score_translator(
             model,
             pairs,
-            truncation=truncation,
+            truncation=truncation or "head",  # which does not warn
             bleu=bleu or BLEU,
             progress=_named_progress(progress, name),
         )

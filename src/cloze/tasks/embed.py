@@ -25,7 +25,7 @@ from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
-from cloze.tasks.inputs import OnError, Texts, check_texts, open_model
+from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
@@ -98,17 +98,18 @@ def embed(
         layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or layer
             numbers to concatenate.
         normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
-        truncation: for texts that are too long: head, tail, head+tail, or window (overlapping
-            windows; each token is taken from the window with the most context). Default: the
-            setting of the folder; without one, such a text is an error.
+        truncation: for texts that are too long: head, tail, head+tail, window (overlapping
+            windows; each token is taken from the window with the most context) or error. Default:
+            head; then a warning says how much was not read.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch.
         progress: called with the number of sequences done.
-        on_error: called with the index and the error of a text that is too long; its row is NaN
-            (None with pooling none). Default: the error is raised.
-        on_truncated: called with the index of a truncated text and the number of removed tokens.
+        on_error: called with the index and the error of a text that fails; its row is NaN (None
+            with pooling none). Default: the error is raised.
+        on_truncated: called with the index of a truncated text and the number of characters that
+            were not read, in place of the warning.
     """
     model = open_model(model, "embed")
     rows = check_texts(texts, text_column=text_column)
@@ -124,7 +125,7 @@ def embed(
     encoded = encode_texts(
         model, rows, truncation=truncation, overlap=overlap, aligned=by_token, on_error=on_error
     )
-    _report_truncated(encoded, on_truncated)
+    _report_truncated(encoded, on_truncated, None if truncation else model.max_length)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
     kept: dict[_Key, Tensor] = {}  # token vectors of texts that are not pooled yet
     for keys, vectors in _embed_batches(model, encoded, chosen, batch_tokens, progress):
@@ -169,22 +170,31 @@ def embed_stream(
 
 
 def _make_record(
-    text: str, found: Vectors | TokenVectors | None, truncated: int
+    text: str, found: Vectors | TokenVectors | None, truncated_chars: int
 ) -> EmbeddingRecord:
     if isinstance(found, TokenVectors):
         return EmbeddingRecord(
-            text=text, vectors=found.vectors, encoding=found.encoding, truncated=truncated
+            text=text,
+            vectors=found.vectors,
+            encoding=found.encoding,
+            truncated_chars=truncated_chars,
         )
-    return EmbeddingRecord(text=text, vectors=found, truncated=truncated)
+    return EmbeddingRecord(text=text, vectors=found, truncated_chars=truncated_chars)
 
 
 _Key = tuple[int, int]  # index of the text, index of the window in it
 
 
-def _report_truncated(encoded: dict[int, EncodedText], on_truncated: OnTruncated | None) -> None:
-    for row, one in encoded.items():
-        if on_truncated and one.num_truncated:
-            on_truncated(row, one.num_truncated)
+def _report_truncated(
+    encoded: dict[int, EncodedText], on_truncated: OnTruncated | None, max_length: int | None
+) -> None:
+    """Call `on_truncated`, or warn unless `max_length` is None."""
+    counts = {row: one.truncated_chars for row, one in encoded.items()}
+    if on_truncated is None and max_length is not None:
+        warn_truncated([*counts.values()], max_length)
+    for row, count in counts.items():
+        if on_truncated is not None and count:
+            on_truncated(row, count)
 
 
 def _embed_batches(

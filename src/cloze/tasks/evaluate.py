@@ -19,7 +19,7 @@ from cloze.models.registry import resolve
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluate_labelled import Columns, Data
 from cloze.tasks.evaluation import CorpusEvaluation, Evaluation, check_options, evaluation_kind
-from cloze.tasks.inputs import resolve_model
+from cloze.tasks.inputs import resolve_model, warn_truncated
 from cloze.tasks.predictions import check_predictions_path, write_predictions
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def evaluate(
             text with one sentence per line; for a translator two files, source and target; for word
             vectors files of analogies (`a b c d`, `: section`) and of rated pairs of words.
         name: of the model in the result. Default: the folder as it was given.
-        truncation: for texts that are too long: head, tail, head+tail or window.
+        truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
+            the setting of the folder, else head.
         overlap: tokens that two windows share. Default: a quarter of the window.
         chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
         swap: predict pairs again with the two texts swapped.
@@ -145,6 +146,8 @@ def evaluate(
     named = replace(result, model=name or (None if model is found else str(model)))
     if not isinstance(named, Evaluation):
         return named
+    if truncation is None:
+        warn_truncated(named.truncated_chars, found.max_length, name="examples")
     if predictions is not None:
         write_predictions(named, predictions, force=force)
     return replace(named, worst=worst)

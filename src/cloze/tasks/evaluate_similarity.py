@@ -26,7 +26,7 @@ class PairSimilarity:
     """The similarity of two texts."""
 
     score: float  # the cosine of their embeddings
-    truncated: int = 0  # tokens left out by truncation
+    truncated_chars: int = 0  # characters left out by truncation
 
 
 def evaluate_similarity(
@@ -188,5 +188,7 @@ def _compute_cosines(
         a, b = numbers[one], numbers[other]
         lost = truncated.get(a, 0) + truncated.get(b, 0)
         cosine = float(vectors[a] @ vectors[b])
-        found.append(None if failed & {a, b} else PairSimilarity(score=cosine, truncated=lost))
+        found.append(
+            None if failed & {a, b} else PairSimilarity(score=cosine, truncated_chars=lost)
+        )
     return found

@@ -32,6 +32,7 @@ class TranslatorScores:
     counts: NDArray[np.int64] = field(repr=False)  # n-gram counts, as from `count_ngrams`
     tokenize: str
     too_long: int  # number of sentences that were not translated
+    truncated_chars: Sequence[int] = field(repr=False)  # that were not read, of each sentence
     empty: int  # number of other sentences with an empty translation
     seconds: float
 
@@ -92,6 +93,7 @@ def evaluate_translator(
             "sentences": len(pairs),
             "blank_pairs_left_out": pairs.num_blank,
             "too_long": made.too_long,
+            "truncated": sum(map(bool, made.truncated_chars)),
             "empty_translations": made.empty,
         },
         notes={"signature": found.signature, "beam": str(beam)},
@@ -122,7 +124,7 @@ def score_translator(
 ) -> TranslatorScores:
     """Translate the source, and count the n-grams that are in the target.
 
-    A sentence that is too long counts as an empty translation.
+    With truncation "error" a sentence that is too long counts as an empty translation.
     """
     since, failed = time.perf_counter(), list[InputError]()
     translations = translate(
@@ -139,6 +141,7 @@ def score_translator(
         counts=counts,
         tokenize=bleu,
         too_long=len(failed),
+        truncated_chars=[one.truncated_chars for one in translations],
         empty=sum(not one.text.strip() for one in translations) - len(failed),
         seconds=seconds,
     )

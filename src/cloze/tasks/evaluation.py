@@ -135,10 +135,14 @@ class Evaluation(Result):
         return len(self.examples)
 
     @property
+    def truncated_chars(self) -> list[int]:
+        """The number of characters of each example that were not read."""
+        return [one.truncated_chars for one in self.predictions]
+
+    @property
     def num_truncated(self) -> int:
         """Number of examples that were truncated."""
-        name = "untagged" if self.kind == "tag" else "truncated"
-        return sum(bool(getattr(one, name)) for one in self.predictions)
+        return sum(map(bool, self.truncated_chars))
 
     @cached_property
     def errors(self) -> list[PredictionError]:

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from cloze.checkpoint.model import Model, check_capability, unsupported_function_error
-from cloze.config import in_range
+from cloze.config import in_range, one_of
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import describe_heads, iterate_logits
-from cloze.tasks.inputs import Texts, check_texts, open_model
-from cloze.text.alignment import TokenAlignment
+from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
+from cloze.text.alignment import TokenAlignment, count_removed_chars
 from cloze.text.backends import BYTES
 from cloze.text.long_texts import LONG, is_long
 
@@ -51,7 +51,7 @@ class FillResult(Result):
 
     text: str
     masks: tuple[MaskResult, ...]
-    truncated: int = 0  # number of tokens left out, far from the masks
+    truncated_chars: int = 0  # number of characters left out, far from the masks
 
     record_columns = ("text", "mask", "word", "score")
 
@@ -100,6 +100,7 @@ class FillOptions(TypedDict, total=False):
 
     top: int
     candidates: Sequence[str] | None
+    truncation: str | None
     skip_blank: bool
     text_column: str | int | None
     batch_tokens: int | None
@@ -120,6 +121,7 @@ def fill(
     *,
     top: int = 5,
     candidates: Sequence[str] | None = None,
+    truncation: str | None = None,
     skip_blank: bool = False,
     text_column: str | int | None = None,
     batch_tokens: int | None = None,
@@ -128,8 +130,7 @@ def fill(
     """Predict the most probable words for every [MASK] of a text, or of each of several texts.
 
     Special tokens and incomplete characters (single bytes) are never predicted, so probabilities
-    may sum to less than 1. A text that is too long is cropped around its masks; `truncated` is the
-    number of tokens left out.
+    may sum to less than 1.
 
     Args:
         model: a model with a masked-LM head, or its folder.
@@ -137,6 +138,8 @@ def fill(
         top: number of words per mask.
         candidates: score only these words. A word of several tokens is scored token by token from
             left to right, p(w₁)·p(w₂ | w₁)…, with as many masks as it has tokens.
+        truncation: for texts that are too long: window (only the text around the masks is read) or
+            error. Default: window, with a warning that says how much was not read.
         skip_blank: return no masks for a blank text, instead of an error.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
@@ -146,10 +149,12 @@ def fill(
     model = open_model(model, "fill")
     texts = check_texts(text, text_column=text_column)
     words = None if candidates is None else check_texts(candidates, "candidate")
+    if truncation is not None:
+        one_of("truncation", truncation, ("window", "error"))
     split = check_fill(model, top=top, candidates=words)
     longest = max(map(len, split.values()), default=1)
     encoded = {
-        number: _encode_masked(model, one, longest)
+        number: _encode_masked(model, one, longest, crop=truncation != "error")
         for number, one in enumerate(texts)
         if one.strip() or not skip_blank
     }
@@ -164,6 +169,9 @@ def fill(
         else FillResult(text=one, masks=())
         for number, one in enumerate(texts)
     ]
+    if truncation is None:
+        counts = [one.truncated_chars for one in results]
+        warn_truncated(counts, model.max_length, fix="only the text around the masks was")
     return results[0] if isinstance(text, str) else Results(results)
 
 
@@ -197,7 +205,7 @@ class _MaskedText:
     ids: list[int]
     positions: list[int]  # of the masks in `ids`
     spans: list[tuple[int, int]]  # of the masks in the text
-    truncated: int
+    truncated_chars: int
 
     def item(self, position: int, inserted: Sequence[int], target: int) -> EncodedExample:
         """The sequence with a mask replaced by other tokens, to predict the token at `target`."""
@@ -212,9 +220,9 @@ def _make_item(ids: list[int], positions: list[int]) -> EncodedExample:
     return EncodedExample(ids=ids, type_ids=[0] * len(ids), positions=positions)
 
 
-def _encode_masked(model: Model, text: str, longest: int) -> _MaskedText:
+def _encode_masked(model: Model, text: str, longest: int, *, crop: bool) -> _MaskedText:
     """Encode a text with masks, so that candidates of `longest` tokens fit."""
-    start, part, removed = _take_part(model, text, longest)
+    start, part = _take_part(model, text, longest)
     encoding = model.tokenizer.encode(part)
     positions = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
     mask = model.tokenizer.mask_token
@@ -223,23 +231,36 @@ def _encode_masked(model: Model, text: str, longest: int) -> _MaskedText:
             f"there is no {mask or '[MASK]'} in {_shorten(text)!r}",
             fix=f"write {mask or '[MASK]'} in place of the word to predict",
         )
-    ids, before = _crop_around(encoding, positions, model.max_length - (longest - 1))
+    ids, inside = encoding.ids, encoding.token_range()
+    limit = model.max_length - (longest - 1)
+    if len(ids) > limit and not crop:
+        raise InputError(
+            f"the text has {'more than ' * (len(part) < len(text))}{len(ids):,} tokens with "
+            f"special tokens, but at most {limit:,} fit",
+            fix="shorten it, or use truncation window, to read the text around the masks",
+        )
+    kept = _find_window(encoding, positions, limit) if len(ids) > limit else inside
     return _MaskedText(
-        ids=ids,
-        positions=[position - before for position in positions],
+        ids=[*ids[: inside.start], *ids[kept.start : kept.stop], *ids[inside.stop :]],
+        positions=[position - (kept.start - inside.start) for position in positions],
         spans=[
             (start + first, start + end)
             for first, end in (encoding.offsets[position] for position in positions)
         ],
-        truncated=len(encoding) + removed - len(ids),
+        truncated_chars=len(text)
+        - len(part)
+        + count_removed_chars(
+            encoding.offsets[inside.start : inside.stop],
+            [range(kept.start - inside.start, kept.stop - inside.start)],
+        ),
     )
 
 
-def _take_part(model: Model, text: str, longest: int) -> tuple[int, str, int]:
-    """What is needed of a long text: its start, the part, and the number of tokens left out."""
+def _take_part(model: Model, text: str, longest: int) -> tuple[int, str]:
+    """The part of a long text that is needed, and where it starts."""
     mask = model.tokenizer.mask_token
     if mask is None or not is_long(text) or mask not in text:
-        return 0, text[:LONG] if mask is None or mask not in text else text, 0
+        return 0, text[:LONG] if mask is None or mask not in text else text
     first, stop = text.find(mask), text.rfind(mask) + len(mask)
     most = model.max_length + longest
     if stop - first > MAX_CHARS_PER_TOKEN * most:
@@ -248,16 +269,12 @@ def _take_part(model: Model, text: str, longest: int) -> tuple[int, str, int]:
             f"{model.max_length:,} tokens",
             fix="split the text into parts with one mask each",
         )
-    start, end, removed = model.tokenizer.find_context(text, first, stop, most)
-    return start, text[start:end], removed
+    start, end = model.tokenizer.find_context(text, first, stop, most)
+    return start, text[start:end]
 
 
-def _crop_around(
-    encoding: TokenAlignment, positions: list[int], limit: int
-) -> tuple[list[int], int]:
-    """The ids that fit, with the masks in the middle, and the number of ids removed before them."""
-    if len(encoding) <= limit:
-        return encoding.ids, 0
+def _find_window(encoding: TokenAlignment, positions: list[int], limit: int) -> range:
+    """The tokens of the text that fit, with the masks in the middle."""
     inside = encoding.token_range()
     room = limit - (len(encoding) - len(inside))
     first, stop = positions[0], positions[-1] + 1
@@ -268,9 +285,7 @@ def _crop_around(
             fix="split the text into parts with one mask each",
         )
     start = max(inside.start, min((first + stop - room) // 2, inside.stop - room))
-    ids = encoding.ids
-    kept = [*ids[: inside.start], *ids[start : start + room], *ids[inside.stop :]]
-    return kept, start - inside.start
+    return range(start, start + room)
 
 
 def _predict_words(
@@ -363,7 +378,7 @@ def _make_result(text: str, encoded: _MaskedText, found: Sequence[_Found]) -> Fi
         )
         for (start, end), words in zip(encoded.spans, found, strict=True)
     ]
-    return FillResult(text=text, masks=tuple(masks), truncated=encoded.truncated)
+    return FillResult(text=text, masks=tuple(masks), truncated_chars=encoded.truncated_chars)
 
 
 def _split_candidate(model: Model, word: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import Texts, check_texts, open_language_model
+from cloze.tasks.inputs import Texts, check_prompts, check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class Generations(Result, Sequence[Generation]):
 
     text: str
     continuations: tuple[Generation, ...]
+    truncated_chars: int = 0  # characters at the start of the text that were not read
 
     record_columns = ("text", "continuation", "log_probability", "finished", "full_text")
 
@@ -66,7 +67,11 @@ class Generations(Result, Sequence[Generation]):
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the text."""
         found = [one.to_dict() for one in self.continuations]
-        return {"text": self.text, "continuations": found}
+        return {
+            "text": self.text,
+            "continuations": found,
+            "truncated_chars": self.truncated_chars,
+        }
 
     def to_records(self) -> list[dict[str, Any]]:
         """A row per continuation."""
@@ -104,6 +109,7 @@ class Options(TypedDict, total=False):
     top_k: int | None
     top_p: float
     stop: bool
+    truncation: str | None
     seed: int
     text_column: str | int | None
     progress: ProgressCallback | None
@@ -128,6 +134,7 @@ def generate(
     top_k: int | None = None,
     top_p: float = 1.0,
     stop: bool = True,
+    truncation: str | None = None,
     seed: int = 0,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
@@ -150,6 +157,8 @@ def generate(
         top_p: sample only from the most probable tokens whose probabilities sum to `top_p`.
         stop: end where the model generates the end symbol; if False, that symbol is never generated
             and every continuation has `max_new_tokens` tokens.
+        truncation: for texts that are longer than the maximum of a causal BERT: tail (it reads the
+            last tokens) or error. Default: tail, with a warning.
         seed: seed of the random numbers.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
@@ -161,6 +170,7 @@ def generate(
     in_range("seed", seed, 0, (1 << 63) - 1)
     model = open_language_model(model, "generate")
     texts = check_texts(text, text_column=text_column)
+    unread = check_prompts(model, texts, truncation)
     prompts = [model.encode_prompt(one) for one in texts]
     # every prompt gets the same random numbers, so its samples depend on the seed alone
     rng = torch.Generator().manual_seed(seed)
@@ -192,6 +202,7 @@ def generate(
                 _make_generation(model, one, prompts[n], hypotheses[n, sample])
                 for sample in range(samples)
             ),
+            truncated_chars=unread[n],
         )
         for n, one in enumerate(texts)
     ]

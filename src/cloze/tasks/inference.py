@@ -23,7 +23,7 @@ from cloze.tasks.inputs import OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import TRUNCATIONS
 
-OnTruncated = Callable[[int, int], None]  # index of the text, number of removed tokens
+OnTruncated = Callable[[int, int], None]  # index of the text, number of characters left out
 
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
@@ -33,7 +33,7 @@ GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small o
 class TextItem(EncodedExample):
     """The sequence of a text, or of a window of it."""
 
-    truncated: int = 0  # tokens left out by truncation
+    truncated_chars: int = 0  # characters left out by truncation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class EncodedText:
     windows: tuple[TokenAlignment, ...] = ()  # of each sequence, if the text has windows
 
     @property
-    def num_truncated(self) -> int:
-        """Tokens left out by truncation."""
-        return sum(self.encoding.num_truncated) if self.encoding else 0
+    def truncated_chars(self) -> int:
+        """Characters left out by truncation."""
+        return self.encoding.truncated_chars if self.encoding else 0
 
 
 def encode_texts(
@@ -61,10 +61,10 @@ def encode_texts(
 ) -> dict[int, EncodedText]:
     """Encode texts, and return them by index; texts that are too long are truncated.
 
-    Without `truncation` a sentence-transformers folder truncates at its limit (`head`). For other
-    folders a text that is too long is an error, which is raised or passed to `on_error`.
+    The default is `head`. With `error` a text that is too long is an error, which is raised or
+    passed to `on_error`.
     """
-    truncation = _default_truncation(model, truncation, overlap)
+    truncation = _check_truncation(truncation, overlap)
     encoded: dict[int, EncodedText] = {}
     for number, ids in enumerate(model.tokenizer.encode_ids(texts, limit=model.max_length)):
         try:
@@ -82,7 +82,7 @@ def encode_texts(
     return encoded
 
 
-def _default_truncation(model: Model, truncation: str | None, overlap: int | None) -> str | None:
+def _check_truncation(truncation: str | None, overlap: int | None) -> str:
     if truncation is not None:
         one_of("truncation", truncation, TRUNCATIONS)
     if overlap is not None and truncation != "window":
@@ -90,12 +90,10 @@ def _default_truncation(model: Model, truncation: str | None, overlap: int | Non
             "overlap has no effect without truncation window",
             fix="use truncation window, or leave out overlap",
         )
-    return "head" if truncation is None and model.pooling else truncation
+    return truncation or "head"
 
 
-def _encode_truncated(
-    model: Model, text: str, truncation: str | None, overlap: int | None
-) -> EncodedText:
+def _encode_truncated(model: Model, text: str, truncation: str, overlap: int | None) -> EncodedText:
     tokenizer = model.tokenizer
     if truncation != "window":
         encoding = tokenizer.encode(text, max_length=model.max_length, truncation=truncation)
@@ -116,11 +114,9 @@ def encode_long(
     """Encode a text or pair that is too long as one truncated sequence, or as windows.
 
     Windows overlap by `task.overlap` tokens, or by a quarter of their text. The first text of a
-    pair is in every window. As in `encode_texts`, a sentence-transformers folder truncates by
-    default.
+    pair is in every window.
     """
-    tokenizer = model.tokenizer
-    truncation = "head" if task.truncation is None and model.pooling else task.truncation
+    tokenizer, truncation = model.tokenizer, task.truncation_strategy
     try:
         if truncation != "window":
             return [

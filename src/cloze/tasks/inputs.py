@@ -3,7 +3,9 @@
 This file does not import torch, so that `tokenize` and `similar` start quickly.
 """
 
+import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, not_a_model_error, unsupported_function_error
+from cloze.config import one_of
 from cloze.data.objects import Frame, is_table, open_rows
-from cloze.errors import InputError
+from cloze.errors import InputError, TruncationWarning
 from cloze.models.registry import Kind
 
 if TYPE_CHECKING:
@@ -153,6 +156,61 @@ def check_contexts(question: object, context: object) -> list[tuple[str, str]]:
 
 def _is_row_list(given: object) -> bool:
     return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Mapping)
+
+
+def warn_truncated(
+    truncated_chars: Sequence[int],
+    max_length: int,
+    *,
+    name: str = "texts",
+    fix: str = "choose a truncation (head, tail, window or error)",
+) -> None:
+    """Warn once if any input was truncated; the numbers are of the characters left out of each.
+
+    The warning is attributed to the caller of this package.
+    """
+    count = sum(map(bool, truncated_chars))
+    if count:
+        warnings.warn(
+            f"{count:,} of {len(truncated_chars):,} {name} are longer than the model's maximum of "
+            f"{max_length:,} tokens: {sum(truncated_chars):,} characters were not read; {fix}",
+            TruncationWarning,
+            stacklevel=_find_stacklevel(),
+        )
+
+
+def check_prompts(
+    model: "LanguageModel", texts: Sequence[str], truncation: str | None
+) -> list[int]:
+    """The number of characters of each prompt that a causal encoder does not read; warns of them.
+
+    It reads the last tokens of a prompt that is too long (`tail`). Other language models have no
+    maximum length.
+    """
+    if truncation is not None:
+        one_of("truncation", truncation, ("tail", "error"))
+    count = getattr(model, "count_unread_chars", None)
+    if count is None:
+        return [0] * len(texts)
+    limit: int = model.max_length  # type: ignore[attr-defined]
+    found = [count(text) for text in texts]
+    if truncation is None:
+        warn_truncated(found, limit, fix="only their last tokens were")
+    elif truncation == "error" and any(found):
+        number = next(n for n, chars in enumerate(found, 1) if chars)
+        raise InputError(
+            f"text {number:,} is longer than the model's maximum of {limit:,} tokens",
+            fix="shorten it, or use truncation tail, to read its last tokens",
+        )
+    return found
+
+
+def _find_stacklevel() -> int:
+    """The level of the first caller that is neither in this package nor a decorator of torch."""
+    level, frame = 0, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] in ("cloze", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """`suggest`: the most probable next words of a text.  v vocabulary."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -12,7 +12,7 @@ from cloze.files import PathLike
 from cloze.models.language import LanguageModel, Logs
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import Texts, check_texts, open_language_model
+from cloze.tasks.inputs import Texts, check_prompts, check_texts, open_language_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class Suggestions(Result):
     text: str
     suggestions: tuple[Suggestion, ...]
     unk_probability: float  # of the unknown token, which is not suggested
+    truncated_chars: int = 0  # characters at the start of the text that were not read
 
     record_columns = ("text", "word", "probability", "id", "order")
 
@@ -69,6 +70,7 @@ def suggest(  # type: ignore[overload-overlap]  # a str is an iterable of str, t
     text: str,
     *,
     top: int = 10,
+    truncation: str | None = None,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Suggestions: ...
@@ -78,6 +80,7 @@ def suggest(
     text: Texts,
     *,
     top: int = 10,
+    truncation: str | None = None,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Results[Suggestions]: ...
@@ -86,6 +89,7 @@ def suggest(
     text: str | Texts,
     *,
     top: int = 10,
+    truncation: str | None = None,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Suggestions | Results[Suggestions]:
@@ -93,7 +97,7 @@ def suggest(
 
     The text is read as the start of a sentence; the end of the sentence (`</s>` or [SEP]) is one of
     the words. With an n-gram model each suggestion also has the back-off steps of its probability.
-    An encoder must be causal; it reads the last tokens of a text that is longer than its maximum.
+    An encoder must be causal.
 
     Args:
         model: a language model, or its folder.
@@ -101,15 +105,19 @@ def suggest(
         top: number of words.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
+        truncation: for texts that are longer than the maximum of a causal encoder: tail (it reads
+            the last tokens) or error. Default: tail, with a warning.
         progress: called with the number of texts done.
     """
     model = open_language_model(model, "suggest")
     texts = check_texts(text, text_column=text_column)
     in_range("top", top, 1, len(model.vocabulary))
+    unread = check_prompts(model, texts, truncation)
     prompts = [model.encode_prompt(one) for one in texts]
     results: dict[int, Suggestions] = {}
     for number, log_probs in _iterate_next_log_probs(model, prompts):
-        results[number] = _rank_words(model, texts[number], prompts[number], log_probs, top)
+        ranked = _rank_words(model, texts[number], prompts[number], log_probs, top)
+        results[number] = replace(ranked, truncated_chars=unread[number])
         if progress:
             progress("texts", len(results), len(texts))
     return results[0] if isinstance(text, str) else Results(results[n] for n in range(len(texts)))

@@ -32,7 +32,7 @@ from cloze.tasks.aggregation import (
     labels_single_words,
 )
 from cloze.tasks.inference import compute_logits, encode_long, resolve_task
-from cloze.tasks.inputs import Texts, check_texts, open_model
+from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.long_texts import Gap, ShortText
 from cloze.text.truncation import find_max_context_windows
@@ -46,6 +46,7 @@ class TagItem(EncodedExample):
 
     words: Sequence[int]  # index of the word at each position
     chars: Sequence[tuple[int, int]] = ()  # character offsets of the tokens, if all are used
+    truncated_chars: int = 0  # characters left out by truncation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class TagResult(Result):
     # words that were truncated or have no token; their tag is O, their score 0. Of a text of more
     # than 32,768 characters, those far from what was read are counted, but not listed.
     untagged: int = 0
+    truncated_chars: int = 0  # characters left out by truncation
 
     record_columns = ("text", "span", "label", "start", "end", "score")
 
@@ -69,6 +71,7 @@ class TagResult(Result):
             "text": self.text,
             "spans": [asdict(span) for span in self.spans],
             "untagged": self.untagged,
+            "truncated_chars": self.truncated_chars,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -129,9 +132,9 @@ def tag(
         aggregation: how the tag of a word follows from its tokens: first (the first token, as in
             training), average or max (the most confident token). simple joins tokens instead of
             words to spans; with none every token is a span.
-        truncation: for texts that are too long: head, tail, head+tail, or window (all of the text,
-            in overlapping windows). Default: the setting of the folder; without one,
-            such a text is an error.
+        truncation: for texts that are too long: head, tail, head+tail, window (all of the text, in
+            overlapping windows) or error. Default: the setting of the folder, else head; then a
+            warning says how much was not read.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
@@ -148,6 +151,8 @@ def tag(
         batch_tokens=batch_tokens,
         progress=progress,
     )
+    if truncation is None:
+        warn_truncated([one.truncated_chars for one in found], model.max_length)
     return found[0] if isinstance(text, str) else Results(found)
 
 
@@ -164,7 +169,7 @@ def make_examples(
     """
     where = origins or [Origin(line=number) for number in range(1, len(texts) + 1)]
     short = [ShortText(text=text) for text in texts]
-    if task is not None and task.truncation != "window":
+    if task is not None and task.truncation_strategy != "window":
         short = [model.tokenizer.shorten(text, model.max_length) for text in texts]
     encodings = model.tokenizer.encode_batch([one.text for one in short])
     return [
@@ -207,7 +212,7 @@ def encode_words(
             parts = [encoding]
             if len(encoding) > model.max_length:
                 text = example.text
-                if example.whole is not None and task.truncation is None:
+                if example.whole is not None and task.truncation_strategy == "error":
                     text = example.whole[0]  # an error, which says how long the text is
                 parts = encode_long(model, text, task=task, name=example.origin)
             groups.append(list(_window_items(model, example, number, encoding, parts, every_token)))
@@ -293,6 +298,7 @@ def _tag_example(
             example.text, units, join=aggregation != "none", single_words=single_words
         ),
         untagged=len(example.words) - len(starts),
+        truncated_chars=sum(item.truncated_chars for item in group),
     )
     return result if example.whole is None else _restore_result(result, *example.whole)
 
@@ -314,6 +320,7 @@ def _restore_result(result: TagResult, text: str, gaps: Sequence[Gap]) -> TagRes
         words=tuple(words),
         spans=tuple(spans),
         untagged=result.untagged + removed,
+        truncated_chars=result.truncated_chars + sum(gap.chars for gap in gaps if gap.tokens),
     )
 
 
@@ -352,6 +359,7 @@ def _window_items(
             example=number,
             words=[word for word, _ in here],
             chars=[whole.offsets[inside.start + token] for _, token in here] if every_token else (),
+            truncated_chars=part.truncated_chars if owner is None else 0,
         )
 
 

@@ -27,10 +27,10 @@ from cloze.nn.attention import CrossAttention
 from cloze.plot.alignment import AlignmentLines
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
-from cloze.tasks.inputs import OnError, Texts, check_texts, open_model
-from cloze.text.joint_bpe import decode_sentence, encode_sentences
+from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
+from cloze.text.joint_bpe import decode_sentence, encode_sentences, truncate_sentence
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.truncation import TRUNCATIONS, truncate
+from cloze.text.truncation import TRUNCATIONS
 
 BATCH_TOKENS = 4096  # source tokens in a batch, times the beam size
 END = "⏎"  # symbol for the end of a sentence
@@ -95,7 +95,7 @@ class Translation(Result):
 
     source: str
     candidates: tuple[TranslationCandidate, ...]
-    truncated: int = 0  # tokens of the source left out by truncation
+    truncated_chars: int = 0  # characters of the source left out by truncation
 
     record_columns = ("source", "translation", "score", "log_probability", "finished")
 
@@ -109,7 +109,7 @@ class Translation(Result):
         return {
             "source": self.source,
             "translations": [one.to_dict() for one in self.candidates],
-            "truncated": self.truncated,
+            "truncated_chars": self.truncated_chars,
         }
 
     def to_records(self) -> list[dict[str, Any]]:
@@ -182,8 +182,8 @@ def translate(
     """Translate a sentence, or each of several, by beam search.
 
     The translation of a blank line is blank. Unknown characters are encoded as bytes. With learned
-    positions a sentence of more tokens is an error; for sinusoidal positions and recurrent networks
-    the limit is `MAX_SOURCE_TOKENS` or the longest sentence of the training data.
+    positions a sentence cannot be longer; for sinusoidal positions and recurrent networks the limit
+    is `MAX_SOURCE_TOKENS` or the longest sentence of the training data.
 
     Args:
         model: a translator, or its folder.
@@ -198,10 +198,11 @@ def translate(
         align: whether to return the alignment: how much each word attends to each source word.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
-        truncation: for sentences that are too long: head, tail or head+tail.
+        truncation: for sentences that are too long: head, tail, head+tail or error. Default: head;
+            then a warning says how much was not read.
         batch_tokens: maximum of source tokens × beam size in a batch.
-        on_error: called with the index and the error of a sentence that is too long; it has no
-            candidates. Default: the error is raised.
+        on_error: with truncation "error": called with the index and the error of a sentence that
+            is too long; it has no candidates. Default: the error is raised.
         progress: called with the number of sentences done.
     """
     search = BeamConfig(
@@ -220,7 +221,13 @@ def translate(
         )
     single = isinstance(texts, str)
     rows = check_texts(texts, text_column=text_column)
-    sources, truncated = _encode_sources(model, rows, truncation, None if single else on_error)
+    sources, truncated = _encode_sources(
+        model, rows, truncation or "head", None if single else on_error
+    )
+    if truncation is None:
+        counts = [truncated.get(row, 0) for row in range(len(rows))]
+        fix = "split them, or choose a truncation (head, tail, head+tail or error)"
+        warn_truncated(counts, max_source_length(model), name="sentences", fix=fix)
     found: dict[int, tuple[TranslationCandidate, ...]] = {}
     order, done = list(sources), 0
     for batch in batch_by_tokens([beam * len(ids) for ids in sources.values()], batch_tokens):
@@ -238,7 +245,7 @@ def translate(
         Translation(
             source=text,
             candidates=found.get(row, () if text.strip() else (blank,)),
-            truncated=truncated.get(row, 0),
+            truncated_chars=truncated.get(row, 0),
         )
         for row, text in enumerate(rows)
     ]
@@ -246,24 +253,21 @@ def translate(
 
 
 def _encode_sources(
-    model: Model, texts: Sequence[str], truncation: str | None, on_error: OnError | None
+    model: Model, texts: Sequence[str], truncation: str, on_error: OnError | None
 ) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """The ids of the sentences that are not blank, and the number of truncated tokens, by index."""
-    if truncation is not None:
-        one_of("truncation", truncation, TRUNCATIONS)
+    """The ids of the sentences that are not blank, and the characters left out, by index."""
+    one_of("truncation", truncation, TRUNCATIONS)
     filled = [row for row, text in enumerate(texts) if text.strip()]
     encoded = encode_sentences(model.tokenizer, [texts[row] for row in filled])
     found = dict(zip(filled, encoded, strict=True))
     truncated: dict[int, int] = {}
-    limit = model.module.max_positions
-    most = limit or max(MAX_SOURCE_TOKENS, model.config.max_trained_length)
+    limit, most = model.module.max_positions, max_source_length(model)
     for row, ids in list(found.items()):
         if len(ids) <= most:
             continue
-        if truncation is not None:
-            spans = truncate(truncation, len(ids) - 1, most - 1)
-            found[row] = [ids[n] for span in spans for n in span] + ids[-1:]
-            truncated[row] = len(ids) - len(found[row])
+        if truncation != "error":
+            kept = truncate_sentence(model.tokenizer, texts[row], most, truncation)
+            found[row], truncated[row] = kept
             continue
         error = InputError(
             f"sentence {row + 1:,} has {len(ids):,} tokens (with the end token), but "
@@ -275,6 +279,12 @@ def _encode_sources(
         on_error(row, error)
         del found[row]
     return found, truncated
+
+
+def max_source_length(model: Model) -> int:
+    """The maximum number of source tokens, with the end token."""
+    limit: int | None = model.module.max_positions
+    return limit or max(MAX_SOURCE_TOKENS, model.config.max_trained_length)
 
 
 def _search_translations(

@@ -1,7 +1,7 @@
 """The alignment between the characters, words and tokens of a text or a pair of texts."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ class TokenAlignment(Result):
     # which tokens of the whole text and of the whole pair are included, and how many are not
     kept_ranges: TokenRanges
     num_truncated: tuple[int, int] = (0, 0)
+    truncated_chars: int = 0  # of the text and of its pair: from the first to the last token
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -134,6 +135,10 @@ def _select(whole: TokenAlignment, indices: list[int], kept: TokenRanges) -> Tok
         sum(map(len, before)) - sum(map(len, now))
         for before, now in zip(whole.kept_ranges, kept, strict=True)
     ]
+    offsets = [
+        [whole.offsets[token] for token in whole.token_range(sequence)] if count else []
+        for sequence, count in enumerate(removed)
+    ]
     return TokenAlignment(
         ids=take(whole.ids),
         tokens=take(whole.tokens),
@@ -143,4 +148,12 @@ def _select(whole: TokenAlignment, indices: list[int], kept: TokenRanges) -> Tok
         sequence_ids=take(whole.sequence_ids),
         kept_ranges=kept,
         num_truncated=(removed[0], removed[1]),
+        truncated_chars=sum(map(count_removed_chars, offsets, kept)),
     )
+
+
+def count_removed_chars(offsets: Sequence[tuple[int, int]], kept: Iterable[range]) -> int:
+    """The number of characters in the runs of tokens between those that are kept."""
+    edges = [0, *chain.from_iterable((span.start, span.stop) for span in kept), len(offsets)]
+    runs = zip(edges[::2], edges[1::2], strict=True)
+    return sum(offsets[stop - 1][1] - offsets[start][0] for start, stop in runs if start < stop)

@@ -21,6 +21,15 @@ def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[in
     return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids(spaced)]
 
 
+def truncate_sentence(
+    tokenizer: Tokenizer, text: str, max_length: int, truncation: str
+) -> tuple[list[int], int]:
+    """At most `max_length` token ids with EOS, and the number of characters left out."""
+    assert tokenizer.eos_id is not None
+    kept = tokenizer.encode(_add_space(text), max_length=max_length - 1, truncation=truncation)
+    return [*kept.ids, tokenizer.eos_id], kept.truncated_chars
+
+
 def decode_sentence(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """The text of token ids; bytes that do not form a character become �."""
     return tokenizer.decode(list(ids)).removeprefix(" ")

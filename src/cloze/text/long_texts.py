@@ -110,14 +110,10 @@ class LongTextRules:
             text=found.text[:start] + found.text[stop:], gaps=(*before, middle, *after)
         )
 
-    def find_context(
-        self, text: str, start: int, stop: int, min_tokens: int
-    ) -> tuple[int, int, int]:
-        """The part with so many tokens before `start` and after `stop`, and the tokens left out."""
+    def find_context(self, text: str, start: int, stop: int, min_tokens: int) -> tuple[int, int]:
+        """The part with so many tokens before `start` and after `stop`."""
         first = self._find_tail(text[:start], min_tokens)
-        last = stop + self._find_head(text[stop:], min_tokens)
-        removed = self._measure(text, 0, first)[0] + self._measure(text, last, len(text))[0]
-        return first, last, removed
+        return first, stop + self._find_head(text[stop:], min_tokens)
 
     def _collapse(self, text: str) -> ShortText:
         """The text without the middle of words that are unknown because they are so long."""
@@ -202,6 +198,7 @@ def restore_alignment(
     gaps: Sequence[Sequence[Gap]],
     kept: TokenRanges,
     removed: tuple[int, int],
+    truncated_chars: int = 0,
 ) -> TokenAlignment:
     """The alignment of shortened texts, with the offsets and words of the whole texts."""
     if not any(gaps):
@@ -218,7 +215,14 @@ def restore_alignment(
             )
             word = words[n]
             words[n] = None if word is None else word + sum(gap.words for gap in before)
-    return replace(found, offsets=offsets, words=words, kept_ranges=kept, num_truncated=removed)
+    return replace(
+        found,
+        offsets=offsets,
+        words=words,
+        kept_ranges=kept,
+        num_truncated=removed,
+        truncated_chars=truncated_chars,
+    )
 
 
 def find_kept_tokens(

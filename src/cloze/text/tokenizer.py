@@ -12,7 +12,12 @@ from tokenizers import normalizers
 from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.text import tokenizer_files as files
-from cloze.text.alignment import TokenAlignment, make_alignment, select_parts
+from cloze.text.alignment import (
+    TokenAlignment,
+    count_removed_chars,
+    make_alignment,
+    select_parts,
+)
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, convert_errors, read_lines
 from cloze.text.long_texts import (
@@ -23,6 +28,7 @@ from cloze.text.long_texts import (
     restore_alignment,
 )
 from cloze.text.truncation import (
+    STRATEGIES,
     TRUNCATIONS,
     split_windows,
     truncate,
@@ -231,20 +237,15 @@ class Tokenizer:
         """A long text without its middle, of which truncation to `max_length` keeps nothing."""
         return self._shorten([text], max_length, None, count_words=True)[0]
 
-    def find_context(
-        self, text: str, start: int, stop: int, num_tokens: int
-    ) -> tuple[int, int, int]:
-        """The part of a long text with so many tokens before `start` and after `stop`.
+    def find_context(self, text: str, start: int, stop: int, num_tokens: int) -> tuple[int, int]:
+        """Where the part of a long text starts and ends with so many tokens around a span.
 
-        Returns where it starts and ends, and the number of tokens that are left out. Its tokens
-        are those of the whole text.
+        Its tokens are those of the whole text.
         """
         check_text(text, "the text")
-        return (
-            self._long_texts.find_context(text, start, stop, num_tokens)
-            if is_long(text)
-            else (0, len(text), 0)
-        )
+        if not is_long(text):
+            return 0, len(text)
+        return self._long_texts.find_context(text, start, stop, num_tokens)
 
     def take_tail(self, text: str, num_tokens: int) -> str:
         """The end of a long text, with at least so many of its tokens."""
@@ -403,12 +404,12 @@ def _truncate_encoding(
     size = special + sum(totals)
     if size <= max_length:
         return _restore_whole(whole, both)
-    if truncation is None:
+    if truncation is None or truncation == "error":
         about = "about " if any(one.is_estimated for one in both) else ""
         count = f"{about}{size:,} tokens"
         raise InputError(
             f"{name} has {count} with special tokens, but at most {max_length:,} fit",
-            fix=f"shorten it, or choose a truncation: {', '.join(TRUNCATIONS)}",
+            fix=f"shorten it, or choose a truncation: {', '.join(STRATEGIES)}",
         )
     if special >= max_length:
         raise InputError(
@@ -419,14 +420,17 @@ def _truncate_encoding(
     first, second = (truncate(truncation, *both) for both in zip(totals, lengths, strict=True))
     if not any(one.gaps for one in both):
         return make_alignment(whole, (first, second))
-    offsets = [
-        [offset for offset, s in zip(whole.offsets, whole.sequence_ids, strict=True) if s == n]
-        for n in (0, 1)
-    ]
+    everything, restored = make_alignment(whole), _restore_whole(whole, both)
+    inside = [everything.token_range(sequence) for sequence in (0, 1)]
+    offsets = [everything.offsets[span.start : span.stop] for span in inside]
     gaps = [one.gaps for one in both]
     kept = (
         find_kept_tokens(first, offsets[0], gaps[0]),
         find_kept_tokens(second, offsets[1], gaps[1]),
     )
     removed = totals[0] - lengths[0], totals[1] - lengths[1]
-    return restore_alignment(make_alignment(whole, kept), gaps, (first, second), removed)
+    chars = sum(
+        count_removed_chars(restored.offsets[span.start : span.stop], ranges)
+        for span, ranges in zip(inside, kept, strict=True)
+    )
+    return restore_alignment(make_alignment(whole, kept), gaps, (first, second), removed, chars)

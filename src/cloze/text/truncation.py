@@ -1,4 +1,4 @@
-"""Truncation of long texts: `head`, `tail`, `head+tail`, or overlapping windows.
+"""Truncation of long texts: `head`, `tail`, `head+tail`, overlapping windows, or an error.
 
 These functions work on token counts and return `range`s of token indices. Special tokens are not
 counted here: a model with 512 positions has room for 510 tokens of a single text.
@@ -10,8 +10,9 @@ from typing import Literal, get_args
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
 
-Truncation = Literal["head", "tail", "head+tail", "window"]
+Truncation = Literal["head", "tail", "head+tail", "window", "error"]
 TRUNCATIONS: tuple[str, ...] = get_args(Truncation)
+STRATEGIES = TRUNCATIONS[:-1]  # those that are no error
 
 # head+tail keeps the first 128 and the last 382 of 510 tokens, as evaluated by Sun et al. 2019; of
 # a text of more than 800 tokens it keeps the first 256 and the last 254.
@@ -20,7 +21,7 @@ _FULL, _SHORT_HEAD, _LONG_HEAD, _LONG = 510, 128, 256, 800
 
 def truncate(strategy: str, count: int, max_length: int) -> tuple[range, ...]:
     """Which of `count` tokens are kept if `max_length` fit, by `head`, `tail` or `head+tail`."""
-    if one_of("truncation", strategy, TRUNCATIONS) == "window":
+    if one_of("truncation", strategy, STRATEGIES) == "window":
         raise ConfigError(
             "truncation 'window' makes several sequences of one text",
             fix="call `encode_windows`, or use head, tail or head+tail for a single sequence",

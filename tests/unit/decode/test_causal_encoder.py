@@ -8,7 +8,7 @@ import torch
 
 import cloze
 from cloze.decode.language import language_model
-from cloze.errors import InputError
+from cloze.errors import InputError, TruncationWarning
 from cloze.metrics.perplexity import score_language_model
 from helpers import PIECES, SPECIAL, raises, tiny_model
 
@@ -44,6 +44,27 @@ def test_of_a_long_text_as_much_is_read_as_there_are_positions(model):
     context = language.encode_prompt(LONG)
     wanted = log_p(model, [context[0], *context[-8:]], 7)
     assert language.next_log_probs(context)[7] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_long_prompt_is_truncated_with_one_warning_or_an_error(model):
+    read = " ".join(LONG.split()[-8:])
+    left_out = len(LONG.removesuffix(read).strip())
+    with pytest.warns(TruncationWarning) as told:
+        suggested = cloze.suggest(model, [LONG, "a"], top=3)
+    assert len(told) == 1
+    assert f"{left_out} characters" in str(told[0].message)
+    assert told[0].filename == __file__
+    assert [one.truncated_chars for one in suggested] == [left_out, 0]
+    probabilities = [one.probability for one in suggested[0].suggestions]
+    expected = [one.probability for one in cloze.suggest(model, read, top=3).suggestions]
+    assert probabilities == pytest.approx(expected, rel=1e-4)
+    with pytest.warns(TruncationWarning):
+        made = cloze.generate(model, LONG, max_new_tokens=2)
+    assert made.to_dict()["truncated_chars"] == left_out
+    assert cloze.generate(model, LONG, max_new_tokens=2, truncation="tail") == made
+    for function in (cloze.suggest, cloze.generate):
+        with raises(InputError, "text 2", "9", fix="tail"):
+            function(model, ["a", LONG], truncation="error")
 
 
 def test_words_are_suggested(model):

@@ -7,7 +7,7 @@ import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Answer, Origin, QuestionExample
 from cloze.data.labelled.questions import read_question_examples
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.tasks.answer import encode_examples, predict
 from cloze.text.words import expand_to_words
 from helpers import raises, tiny_model
@@ -212,8 +212,10 @@ def test_a_long_question_is_cut_and_it_is_said(model):
     question = "a b c d e f g h i j " * 2
     ((item,),) = encode_examples(model, [asked("the cat", question=question)], WINDOW)
     assert len(item.ids) == 10 + 2 + 3  # half of the room of 21
-    assert item.truncated == 10
-    assert cloze.answer(model, question, "the cat").truncated == 10
+    assert item.truncated_chars == len("a b c d e f g h i j")
+    with pytest.warns(TruncationWarning, match="1 of 1 questions .* 19 characters"):
+        found = cloze.answer(model, question, "the cat")
+    assert found.truncated_chars == 19
     wide = tiny_model("span", positions=200)
     ((item,),) = encode_examples(wide, [asked("the cat", question=question * 5)], WINDOW)
     assert len(item.ids) == 64 + 2 + 3
@@ -222,7 +224,11 @@ def test_a_long_question_is_cut_and_it_is_said(model):
 @pytest.mark.parametrize("policy", ["head", "tail"])
 def test_other_policies_cut_the_context(model, policy):
     found = cloze.answer(model, "the cat", LONG, truncation=policy)
-    assert found.truncated == len(model.tokenizer.encode("the cat", LONG)) - 24
+    encoding = model.tokenizer.encode("the cat", LONG, max_length=24, truncation=policy)
+    inside = encoding.token_range(1)
+    first, last = encoding.offsets[inside.start][0], encoding.offsets[inside.stop - 1][1]
+    left_out = LONG[last:] if policy == "head" else LONG[:first]
+    assert found.truncated_chars == len(left_out.strip())
     assert LONG[found.start : found.end] == found.text
     with raises(InputError, "head+tail", fix="window"):
         cloze.answer(model, "the cat", LONG, truncation="head+tail")
@@ -247,7 +253,9 @@ def test_mistakes(model):
         cloze.answer(model, "a", "b", max_answer_tokens=0)
     where = Origin(file="dev.json", line=2)
     with raises(InputError, "dev.json:2"):
-        predict(model, [asked(LONG, origin=where)], task=Task(name="answer"))
+        predict(model, [asked(LONG, origin=where)], task=Task(name="answer", truncation="error"))
+    with raises(InputError, "example 1", fix="window"):
+        cloze.answer(model, "a", LONG, truncation="error")
     with raises(InputError, "answer", "head", "token", fix="tag"):
         cloze.answer(tiny_model("token"), "a", "b")
 

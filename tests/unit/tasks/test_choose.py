@@ -6,7 +6,7 @@ import torch
 import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import ChoiceExample, Origin
-from cloze.errors import InputError
+from cloze.errors import InputError, TruncationWarning
 from cloze.tasks.choose import encode_examples, predict
 from helpers import raises, tiny_model
 
@@ -62,9 +62,11 @@ def test_examples_with_different_numbers_of_options(model):
 
 def test_long_texts(model):
     with raises(InputError, "1: ", "45", fix="head+tail"):
-        cloze.choose(model, LONG, ["the cat", "sat"])
+        cloze.choose(model, LONG, ["the cat", "sat"], truncation="error")
     found = cloze.choose(model, LONG, ["the cat", "sat"], truncation="tail")
-    assert found.truncated == 21 + 20
+    assert found.truncated_chars == len(" ".join(LONG.split()[:21]))
+    with pytest.warns(TruncationWarning, match="1 of 1 texts"):
+        assert cloze.choose(model, LONG, ["the cat", "sat"]).truncated_chars > 0
     example = ChoiceExample(text=LONG, options=("the cat", "sat"))
     ((first, _),) = encode_examples(model, [example], Task(name="choose", truncation="tail"))
     assert (

@@ -8,7 +8,7 @@ import torch
 import cloze
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TextExample
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.interop.sentence_transformers import Pooling
 from cloze.tasks.classify import encode_examples, predict
 from cloze.tasks.inference import compute_logits
@@ -28,7 +28,7 @@ def test_probabilities_sum_to_one_and_the_best_is_first(model):
     assert set(found.scores) == {"bad", "fair", "good"}
     assert list(found.scores.values()) == sorted(found.scores.values(), reverse=True)
     assert (found.label, found.score) == next(iter(found.scores.items()))
-    assert found.truncated == 0
+    assert found.truncated_chars == 0
 
 
 def test_a_list_is_each_of_its_texts(model):
@@ -87,7 +87,8 @@ def test_labels_each_for_itself(labels, problem):
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
 def test_long_texts_are_cut_and_it_is_said(model, policy):
     found = cloze.classify(model, ["a", LONG], truncation=policy)
-    assert [one.truncated for one in found] == [0, 18]
+    left_out = len(" ".join(LONG.split()[:18]))
+    assert [one.truncated_chars for one in found] == [0, left_out]
     (item,) = encode_examples(
         model, [TextExample(text=LONG)], Task(name="classify", truncation=policy)
     )[0]
@@ -102,7 +103,7 @@ def test_windows_count_by_their_mean_score(model):
     assert [item.targets for item in group] == [(1,)] * len(group)
     mean = torch.cat(compute_logits(model, group, head="sequence")).mean(0).softmax(-1)
     found = cloze.classify(model, LONG, truncation="window", overlap=4)
-    assert found.truncated == 0
+    assert found.truncated_chars == 0
     assert [found.scores[label] for label in model.labels] == pytest.approx(mean.tolist())
 
 
@@ -116,11 +117,29 @@ def test_windows_of_a_pair_share_a_quarter_of_what_slides_by(model):
     assert [item.ids for item in group] == [window.ids for window in windows]
 
 
-def test_too_long_without_a_policy(model):
+def test_long_text_is_truncated_with_one_warning(model):
+    with pytest.warns(TruncationWarning) as told:
+        found = cloze.classify(model, ["a", LONG, LONG])
+    assert [one.truncated_chars for one in found] == [0, 35, 35]
+    expected = cloze.classify(model, LONG, truncation="head").scores
+    assert found[1].scores == pytest.approx(expected, abs=1e-6)
+    (warning,) = told
+    assert "2 of 3 texts" in str(warning.message)
+    assert "24 tokens" in str(warning.message)
+    assert "70 characters" in str(warning.message)
+    assert warning.filename == __file__  # the caller's line, not one of cloze
+    own = tiny_model("sequence", task=Task(name="classify", truncation="tail"))
+    with pytest.warns(TruncationWarning):
+        found = cloze.classify(own, LONG)  # the folder's own policy
+    assert found.scores == cloze.classify(own, LONG, truncation="tail").scores
+
+
+def test_too_long_a_text_is_an_error_on_request(model):
     with raises(InputError, "example 2", "42", "24"):
-        cloze.classify(model, ["a", LONG])
-    own = tiny_model("sequence", task=Task(name="classify", truncation="head"))
-    assert cloze.classify(own, LONG).truncated == 18  # the folder's own policy
+        cloze.classify(model, ["a", LONG], truncation="error")
+    strict = tiny_model("sequence", task=Task(name="classify", truncation="error"))
+    with raises(InputError, "example 1", "42", "24"):
+        cloze.classify(strict, LONG)
     with raises(ConfigError, "cut", "head+tail"):
         cloze.classify(model, "a", truncation="cut")
     with raises(InputError, "x:3", "22", "30"):
@@ -133,8 +152,9 @@ def test_too_long_without_a_policy(model):
 
 def test_a_folder_that_sets_a_limit_cuts_by_itself(model):
     limited = replace(model, pooling=Pooling(modes=("mean",), max_seq_length=10))
-    found = cloze.classify(limited, LONG)
-    assert found.truncated == 42 - 10
+    with pytest.warns(TruncationWarning, match="maximum of 10 tokens"):
+        found = cloze.classify(limited, LONG)
+    assert found.truncated_chars == len(" ".join(LONG.split()[8:]))
     start = cloze.classify(model, "a b c d e f g h")
     assert found.scores == pytest.approx(start.scores, abs=1e-6)
 
@@ -187,7 +207,7 @@ def test_a_model_of_pairs_tells_whether_one_text_follows():
     for one in found:
         assert set(one.scores) == {"next", "not next"}
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-6)
-    assert [one.truncated > 0 for one in found] == [False, False, True]
+    assert [one.truncated_chars > 0 for one in found] == [False, False, True]
     where = Origin(file="pairs.tsv", line=3)
     with raises(InputError, "pairs.tsv:3", fix="--pair"):
         predict(model, [TextExample(text="a", pair="b"), TextExample(text="c", origin=where)])

@@ -10,7 +10,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.batch import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord, open_vector_file
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
@@ -103,9 +103,12 @@ def test_normalising(model):
 
 def test_the_folder_s_own_ways_are_the_default():
     own = model_with(Pooling(modes=("cls", "max"), normalize=True, max_seq_length=5))
-    np.testing.assert_allclose(np.linalg.norm(cloze.embed(own, TEXTS), axis=1), 1, atol=1e-6)
-    asked = [cloze.embed(own, TEXTS, pooling=mode, normalize=False) for mode in ("cls", "max")]
-    both = cloze.embed(own, TEXTS, normalize=False)
+    with pytest.warns(TruncationWarning, match="maximum of 5 tokens"):
+        vectors = cloze.embed(own, TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    options = {"normalize": False, "truncation": "head"}
+    asked = [cloze.embed(own, TEXTS, pooling=mode, **options) for mode in ("cls", "max")]
+    both = cloze.embed(own, TEXTS, **options)
     np.testing.assert_allclose(both, np.concatenate(asked, axis=1), atol=1e-6)
     # its limit of 5 leaves "b c d" of "b c d e f"
     np.testing.assert_allclose(both[3], cloze.embed(own, "b c d", normalize=False)[0], atol=1e-6)
@@ -142,18 +145,38 @@ def test_progress_reaches_the_end(model):
 # Texts that are too long
 
 
-def test_too_long_without_a_policy(model):
+def test_too_long_a_text_is_an_error_on_request(model):
     with raises(InputError, "text 2", "22", "10", fix=("head", "tail", "head+tail")):
-        cloze.embed(model, ["a", LONG])
+        cloze.embed(model, ["a", LONG], truncation="error")
+
+
+def test_long_text_is_truncated_with_one_warning(model):
+    with pytest.warns(TruncationWarning) as told:
+        vectors = cloze.embed(model, ["a", LONG])
+    assert np.array_equal(vectors, cloze.embed(model, ["a", LONG], truncation="head"))
+    (warning,) = told
+    assert "1 of 2 texts" in str(warning.message)
+    assert "23 characters" in str(warning.message)
+    assert warning.filename == __file__
+    with pytest.warns(TruncationWarning) as told:
+        model.embed(LONG)
+    assert [one.filename for one in told] == [__file__]
 
 
 def test_the_others_are_finished_where_errors_are_taken(model):
     failures = []
-    vectors = cloze.embed(model, ["a", LONG, "b"], on_error=lambda *what: failures.append(what))
+    vectors = cloze.embed(
+        model,
+        ["a", LONG, "b"],
+        truncation="error",
+        on_error=lambda *what: failures.append(what),
+    )
     assert [number for number, _ in failures] == [1]
     assert np.isnan(vectors[1]).all()
     np.testing.assert_allclose(vectors[[0, 2]], cloze.embed(model, ["a", "b"]), atol=1e-6)
-    tokens = cloze.embed(model, [LONG, "b"], pooling="none", on_error=lambda *_: None)
+    tokens = cloze.embed(
+        model, [LONG, "b"], pooling="none", truncation="error", on_error=lambda *_: None
+    )
     assert tokens[0] is None
     assert len(tokens[1].encoding) == 3
 
@@ -178,13 +201,13 @@ def test_what_was_cut_is_told_where_someone_asks(model):
     for pooling in ("mean", "none"):
         cuts.clear()
         cloze.embed(model, texts, pooling=pooling, truncation="head", on_truncated=cuts.__setitem__)
-        assert cuts == {1: 12, 3: 13}
+        assert cuts == {1: 23, 3: 25}
     cuts.clear()
     cloze.embed(model, texts, truncation="window", on_truncated=cuts.__setitem__)
     assert cuts == {}
     own = model_with(Pooling(modes=("mean",), max_seq_length=6))
     cloze.embed(own, texts, on_truncated=cuts.__setitem__)
-    assert cuts == {1: 16, 3: 17}
+    assert cuts == {1: 31, 3: 33}
 
 
 def test_numbers_that_are_none_are_not_written(tmp_path):

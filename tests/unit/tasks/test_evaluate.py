@@ -17,7 +17,7 @@ from cloze.data.labelled.examples import (
     TaggedExample,
     TextExample,
 )
-from cloze.errors import InputError
+from cloze.errors import InputError, TruncationWarning
 from cloze.tasks.answer import AnswerResult
 from cloze.tasks.choose import Choice
 from cloze.tasks.classify import Classification
@@ -282,7 +282,6 @@ def test_choices():
         ([("a", "no"), ("b", "yess")], "yes"),
         ([("a", "no"), ("b", "")], "dev.tsv:3"),
         ([("a", "no"), ("b", "yes", "c")], "dev.tsv:3"),
-        ([("a", "no"), ("a " * 40, "yes")], "dev.tsv:3"),
     ],
 )
 def test_a_bad_row_is_named_or_passed_over(tmp_path, rows, message):
@@ -296,6 +295,26 @@ def test_a_bad_row_is_named_or_passed_over(tmp_path, rows, message):
     for part in [message] if isinstance(message, str) else message:
         assert part in str(made.skipped[0])
     assert "1 rows skipped" in made.page().html()
+
+
+def test_long_rows_are_truncated_with_one_warning_or_an_error(tmp_path):
+    file = table(tmp_path / "dev.tsv", [("a", "no"), ("a " * 40, "yes"), ("b " * 40, "yes")])
+    with pytest.warns(TruncationWarning) as told:
+        made = evaluate(classifier(), file)
+    (warning,) = told
+    assert "2 of 3 examples" in str(warning.message)
+    assert warning.filename == __file__
+    assert made.to_dict()["truncated"] == 2
+    with pytest.warns(TruncationWarning) as told:
+        cloze.compare({"a": classifier(), "b": classifier()}, file, resamples=5)
+    assert len(told) == 1
+    with raises(InputError, "dev.tsv:3"):
+        evaluate(classifier(), file, truncation="error")
+    made = evaluate(classifier(), file, truncation="error", skip_bad=True)
+    assert [error.problem.split(": ")[0] for error in made.skipped] == [
+        f"{file}:3",
+        f"{file}:4",
+    ]
 
 
 def test_mistakes_in_asking():

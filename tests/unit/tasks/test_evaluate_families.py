@@ -11,7 +11,7 @@ import cloze
 from cloze.checkpoint.ngram import load_arpa
 from cloze.checkpoint.word2vec import import_vectors
 from cloze.decode.language import language_model
-from cloze.errors import ConfigError, FolderError, InputError
+from cloze.errors import ConfigError, FolderError, InputError, TruncationWarning
 from cloze.make.ngram import train_ngram
 from cloze.metrics.perplexity import score_language_model
 from cloze.plot.format import format_percent
@@ -74,6 +74,7 @@ def test_a_translator_by_length_too(tmp_path):
         "sentences": 60,
         "blank_pairs_left_out": 0,
         "too_long": 0,
+        "truncated": 0,
         "empty_translations": 0,
     }
     assert made.notes["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
@@ -112,8 +113,8 @@ def test_translators_side_by_side():
 def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
     model, long = translator("learned"), " ".join(TEXTS[:9])
     pairs = [[*TEXTS[:4], long], [*TEXTS[:4], "a"]]
-    alone = cloze.evaluate(model, pairs)
-    made = cloze.compare({"t": model}, pairs, resamples=5)
+    alone = cloze.evaluate(model, pairs, truncation="error")
+    made = cloze.compare({"t": model}, pairs, resamples=5, truncation="error")
     assert alone.counts["too_long"] == made.entries[0].too_long == 1
     assert made.entries[0].intervals["bleu"].value == alone.scores["bleu"]
     assert made.to_dict()["models"][0]["too_long"] == 1
@@ -124,6 +125,12 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
     assert (
         cloze.compare({"t": model}, pairs, truncation="head", resamples=5).entries[0].too_long == 0
     )
+    with pytest.warns(TruncationWarning) as told:
+        assert cloze.evaluate(model, pairs).counts["truncated"] == 1
+    assert len(told) == 1
+    with pytest.warns(TruncationWarning) as told:
+        cloze.compare({"t": model, "u": model}, pairs, resamples=5)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

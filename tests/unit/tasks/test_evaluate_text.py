@@ -11,7 +11,7 @@ import cloze
 from cloze.data.corpus import Corpus
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.decode.language import language_model
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.metrics.regression import pearson, spearman
@@ -223,11 +223,13 @@ def test_a_text_too_long_for_its_vector(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text(f"cat\tsat\t1.5\ncat\t{'a ' * 40}\t2\na\tb\t0.5\n")
     with raises(InputError, "pairs.tsv:2"):
-        cloze.evaluate(tiny_model(), path)
-    made = cloze.evaluate(tiny_model(), path, skip_bad=True)
+        cloze.evaluate(tiny_model(), path, truncation="error")
+    made = cloze.evaluate(tiny_model(), path, truncation="error", skip_bad=True)
     assert (made.count, len(made.skipped), made.num_truncated) == (2, 1, 0)
     cut = cloze.evaluate(tiny_model(), path, truncation="head")
     assert (cut.count, cut.num_truncated) == (3, 1)
+    with pytest.warns(TruncationWarning, match="1 of 3 examples"):
+        assert cloze.evaluate(tiny_model(), path).scores == cut.scores
 
 
 def test_vectors_side_by_side(scored):

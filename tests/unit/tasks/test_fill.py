@@ -7,7 +7,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.tasks.fill import insert_word
@@ -89,7 +89,7 @@ def test_a_list_of_texts(model):
 
 def check_same(one, other):
     """Sequences that are computed together differ by rounding."""
-    assert (one.text, one.truncated) == (other.text, other.truncated)
+    assert (one.text, one.truncated_chars) == (other.text, other.truncated_chars)
     for mask, alone in zip(one.masks, other.masks, strict=True):
         scores = [{p.word: p.score for p in each.predictions} for each in (mask, alone)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
@@ -140,8 +140,15 @@ def test_no_head():
 )
 def test_of_a_long_text_the_model_sees_what_is_around_the_blanks(model, text, read):
     """12 positions, of which two are [CLS] and [SEP]."""
-    found, expected = cloze.fill(model, text, top=25), cloze.fill(model, read, top=25)
-    assert (found.truncated, expected.truncated) == (len(text.split()) - 10, 0)
+    with pytest.warns(TruncationWarning, match="around the masks"):
+        found = cloze.fill(model, text, top=25)
+    expected = cloze.fill(model, read, top=25)
+    start = text.index(read)
+    left_out = len(text[:start].strip()) + len(text[start + len(read) :].strip())
+    assert (found.truncated_chars, expected.truncated_chars) == (left_out, 0)
+    assert cloze.fill(model, text, top=25, truncation="window") == found
+    with raises(InputError, len(text.split()) + 2, "12", fix="window"):
+        cloze.fill(model, text, truncation="error")
     for one, other in zip(found.masks, expected.masks, strict=True):
         assert text[one.start : one.end] == "[MASK]"
         scores = [{g.word: g.score for g in blank.predictions} for blank in (one, other)]
@@ -153,8 +160,9 @@ def test_of_a_long_text_the_model_sees_what_is_around_the_blanks(model, text, re
 
 def test_long_candidates_have_room(model):
     text = "a b c d e f g h i [MASK]"
-    assert cloze.fill(model, text, candidates=["cat"]).truncated == 0
-    assert cloze.fill(model, text, candidates=["cats", "cat"]).truncated == 1
+    assert cloze.fill(model, text, candidates=["cat"]).truncated_chars == 0
+    found = cloze.fill(model, text, candidates=["cats", "cat"], truncation="window")
+    assert found.truncated_chars == 1
 
 
 def test_blanks_too_far_apart(model):

@@ -102,7 +102,7 @@ def test_the_task_of_a_model():
     own = Task(name="classify", truncation="tail")
     assert resolve_task("classify", tiny_model("sequence", task=own)) == own
     assert resolve_task("classify", tiny_model("sequence")) == Task(name="classify")
-    assert resolve_task("answer", tiny_model("span")).truncation == "window"
+    assert resolve_task("answer", tiny_model("span")).truncation_strategy == "window"
     assert resolve_task("tag", tiny_model("sequence", "token", task=own)) == Task(name="tag")
     given = Task(name="classify", truncation="head")
     assert resolve_task("classify", tiny_model("sequence", task=own), given) == given

@@ -106,12 +106,14 @@ def test_a_word_that_was_not_read_has_no_score(tmp_path):
     )
     count = 2 * model.max_length
     words = tuple((2 * n, 2 * n + 1) for n in range(count))
-    made = evaluate(model, [TaggedExample(text="a " * count, words=words, tags=("O",) * count)])
+    example = TaggedExample(text="a " * count, words=words, tags=("O",) * count)
+    made = evaluate(model, [example], truncation="head")
     (row,) = _rows(write_predictions(made, tmp_path / "p.jsonl"))
     read = model.max_length - 2  # special tokens
     assert None not in row["predicted"]["scores"][:read]
     assert row["predicted"]["scores"][read:] == [None] * (count - read)
     assert row["predicted"]["untagged"] == count - read
+    assert row["predicted"]["truncated_chars"] == 2 * (count - read) - 1
 
 
 def test_answers_by_id(tmp_path):

@@ -8,7 +8,7 @@ from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tags import read_tagged_examples
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.tasks.tag import encode_examples, predict
 from cloze.text.truncation import find_max_context_windows
 from helpers import raises, tiny_model
@@ -104,14 +104,25 @@ def test_words_that_a_policy_cuts_are_o_and_counted(model, policy):
     read = [n for n, score in enumerate(found.scores) if score]
     assert read == list(item.words)
     assert found.untagged == len(given.words) - len(read) > 0
+    assert 0 < found.truncated_chars < len(text)
     assert all(found.tags[n] == "O" for n in range(len(given.words)) if n not in read)
     encoding = model.tokenizer.encode(text, max_length=24, truncation=policy)
     assert [encoding.offsets[p][0] for p in item.positions] == [given.words[w][0] for w in read]
 
 
-def test_too_long_without_a_policy(model):
+def test_long_text_is_truncated_with_one_warning(model):
+    with pytest.warns(TruncationWarning) as told:
+        found = cloze.tag(model, [LONG, "the cat"])
+    assert [one.truncated_chars > 0 for one in found] == [True, False]
+    assert found == cloze.tag(model, [LONG, "the cat"], truncation="head")
+    assert len(told) == 1
+    assert cloze.tag(model, LONG, truncation="window").truncated_chars == 0
+
+
+def test_too_long_a_text_is_an_error_on_request(model):
+    task = Task(name="tag", truncation="error")
     with raises(InputError, "x.txt:9", "62", "24"):
-        predict(model, [example(LONG, origin=Origin(file="x.txt", line=9))])
+        predict(model, [example(LONG, origin=Origin(file="x.txt", line=9))], task=task)
 
 
 def test_the_sentences_around_fill_the_room(model):

@@ -9,7 +9,7 @@ import torch
 import cloze
 from cloze.decode.beam import beam_search
 from cloze.decode.config import BeamConfig
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words, join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from helpers import raises
@@ -153,30 +153,36 @@ def test_a_line_that_was_never_split_is_no_sentence(variety):
     model = translator(variety)
     line = "ein " * MAX_SOURCE_TOKENS
     with raises(InputError, "sentence 1", "1,024"):
-        cloze.translate(model, line)
-    found = cloze.translate(model, line, truncation="head", max_length_ratio=0.0, beam=1)
-    assert found.truncated == len(encode_sentences(model.tokenizer, [line])[0]) - MAX_SOURCE_TOKENS
+        cloze.translate(model, line, truncation="error")
+    with pytest.warns(TruncationWarning, match="1 of 1 sentences .* 1,024 tokens"):
+        found = cloze.translate(model, line, max_length_ratio=0.0, beam=1)
+    kept = encode_sentences(model.tokenizer, [line])[0][: MAX_SOURCE_TOKENS - 1]
+    assert found.truncated_chars == len(line) - len(decode_sentence(model.tokenizer, kept))
     learned = replace(
         model, config=replace(model.config, max_trained_length=2 * MAX_SOURCE_TOKENS)
     )  # from lines as long
-    assert cloze.translate(learned, line, max_length_ratio=0.0, beam=1).truncated == 0
+    assert cloze.translate(learned, line, max_length_ratio=0.0, beam=1).truncated_chars == 0
 
 
 def test_a_sentence_too_long_for_learned_positions(learned):
     long = " ".join(TEXTS[:9])
     count = len(encode_sentences(learned.tokenizer, [long])[0])
     with raises(InputError, "2", count, "24"):
-        cloze.translate(learned, [TEXTS[0], long])
+        cloze.translate(learned, [TEXTS[0], long], truncation="error")
     told = []
     found = cloze.translate(
-        learned, [long, TEXTS[0]], on_error=lambda row, error: told.append((row, error.fix))
+        learned,
+        [long, TEXTS[0]],
+        truncation="error",
+        on_error=lambda row, error: told.append((row, error.fix)),
     )
     assert told == [(0, "split the sentence, or choose a truncation: head, tail, head+tail")]
     assert found[0].candidates == ()
     assert found[0].text == ""
     assert found[1].text == cloze.translate(learned, TEXTS[0]).text
     cut = cloze.translate(learned, long, truncation="head")
-    assert cut.truncated == count - 24
+    kept = decode_sentence(learned.tokenizer, encode_sentences(learned.tokenizer, [long])[0][:23])
+    assert cut.truncated_chars == len(long) - len(kept)
     assert (
         cut.text
         == cloze.translate(

@@ -228,7 +228,7 @@ def count_truncated(
     groups: Sequence[Sequence[EncodedExample]], data: Labelled, callbacks: CallbackList
 ) -> int:
     """How many training sequences are too long, which is logged."""
-    truncated = sum(any(getattr(item, "truncated", 0) for item in group) for group in groups)
+    truncated = sum(any(getattr(item, "truncated_chars", 0) for item in group) for group in groups)
     if truncated:
         callbacks.on_log(
             f"{truncated:,} sequences are too long and truncated ({data.task.truncation})"
