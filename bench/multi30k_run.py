@@ -6,7 +6,7 @@ import hashlib
 import json
 import lzma
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from cloze.plot.alignment import AlignmentLines, alignment_heatmap
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import encode_sentences, train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
+from cloze.train.callbacks import Callback, CallbackList
 from cloze.train.cuda_graphs import CUDAGraphCache
-from cloze.train.fit import Callbacks
 
 BEAM = 4
 SHORT = 16  # tokens that the runs about positions learn from, at most
@@ -198,7 +198,7 @@ def worker(name: str, given: argparse.Namespace) -> None:
         recipe,  # type: ignore[arg-type]
         dev=data["val"],
         force=True,
-        callbacks=watch(name),
+        callbacks=CallbackList([Watch(name)]),
     )
     model = cloze.load(folder, device=device)
     search, val = choose_length_penalty(model, data["val"], run)
@@ -238,15 +238,18 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
     ]
 
 
-def watch(name: str) -> Callbacks:
-    def steps(some: Iterator[Any], _: Any) -> Iterator[Any]:
-        for step in some:
-            if step.scores:
-                scores = {key: round(step.scores[key], 3) for key in ("bleu", "loss")}
-                print_event(run=name, step=step.number, seconds=round(step.seconds, 1), **scores)
-            yield step
+class Watch(Callback):
+    """Prints messages and scores of a run."""
 
-    return Callbacks(log=lambda text: print_event(run=name, says=text), steps=steps)
+    def __init__(self, name: str) -> None:
+        self.name, self.began = name, time.perf_counter()
+
+    def on_log(self, message: str) -> None:
+        print_event(run=self.name, says=message)
+
+    def on_evaluate(self, step: int, scores: Mapping[str, float]) -> None:
+        seconds = round(time.perf_counter() - self.began, 1)
+        print_event(run=self.name, step=step, seconds=seconds, bleu=round(scores["bleu"], 3))
 
 
 def read_output(model: Model, source: list[str], search: dict[str, Any]) -> list[str]:
