@@ -393,6 +393,8 @@ def _convert(hint: Any, value: object, name: str) -> Any:  # noqa: ANN401
     if origin is Literal:
         return one_of(name, str(value), inner)
     if origin is tuple:
+        if inner == (str, ...) and isinstance(value, str):
+            return (value,)
         return tuple(_convert(inner[0], item, name) for item in _check_list(name, inner, value))
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _convert_table(hint, value, name)

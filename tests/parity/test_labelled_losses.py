@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, collate_examples
 from cloze.models.configs.bert import BertConfig
@@ -13,6 +14,7 @@ from cloze.objectives.core import DeviceBatch, Learner
 from cloze.objectives.labelled import (
     make_choice_objective,
     make_classification_objective,
+    make_multi_label_objective,
     make_regression_objective,
     make_span_objective,
 )
@@ -96,6 +98,36 @@ def test_classes_of_texts(tmp_path):
         [[row] for row in rows],
         found.loss,
     )
+
+
+def test_several_labels_of_texts(tmp_path):
+    model = model_with("sequence", problem="multi_label_classification")
+    rows = items(
+        model, places=lambda _: (0,), targets=lambda n, _: ((n % 2, float(n == 3), n % 3 / 2 > 0),)
+    )
+    labels = torch.tensor([row.targets[0] for row in rows], dtype=torch.float)
+    theirs = peer(model, tmp_path, "BertForSequenceClassification")
+    assert theirs.config.problem_type == "multi_label_classification"
+    found = theirs(**inputs(rows), labels=labels)
+    assert_same(
+        model,
+        make_multi_label_objective("sequence"),
+        "classify",
+        [[row] for row in rows],
+        found.loss,
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+    model.tokenizer.save(tmp_path / "theirs")
+    back = cloze.load(tmp_path / "theirs")
+    assert back.config.problem_type == "multi_label_classification"
+    with torch.no_grad():
+        text = "the cat sat ."
+        encoding = model.tokenizer.encode(text)
+        logits = theirs(torch.tensor([encoding.ids])).logits[0]
+    scores = cloze.classify(back, text)
+    want = dict(zip(back.labels, logits.sigmoid().tolist(), strict=True))
+    assert dict(scores.scores) == pytest.approx(want, abs=1e-6)
+    assert set(scores.labels) == {label for label in want if want[label] >= 0.5}
 
 
 def test_numbers(tmp_path):

@@ -4,10 +4,10 @@ Folders of other libraries have no such file; their task follows from the task h
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloze.config import from_mapping, in_range, one_of, to_mapping
+from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError, MissingSettingError
 from cloze.interop.layout import check_version
 from cloze.text.truncation import TRUNCATIONS
@@ -60,10 +60,16 @@ class Task:
     context: bool = False  # tag: the model also reads the neighbouring sentences of a document
     allow_no_answer: bool = False  # answer: a question may have no answer in its context
     threshold: float = 0.0  # answer: predict "no answer" if its score is higher by more than this
+    # classify, with several labels per text: a label is predicted if its probability reaches this
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     features: FeatureSettings | None = None
 
     def __post_init__(self) -> None:
         one_of("task", self.name, TASK_HEADS)
+        if not isinstance(self.thresholds, Mapping):
+            raise ConfigError("thresholds is not a table", fix="use labels and numbers from 0 to 1")
+        for label, threshold in self.thresholds.items():
+            number(f"thresholds.{label}", threshold, 0, 1)
         if self.truncation is not None:
             one_of("truncation", self.truncation, TRUNCATIONS)
 
@@ -106,7 +112,10 @@ def read_task(values: object) -> Task:
 
 def write_task(task: Task) -> dict[str, Any]:
     """The contents of `cloze.json`."""
-    return {"format_version": FORMAT_VERSION, **to_mapping(task)}
+    values = to_mapping(task)
+    if not task.thresholds:
+        del values["thresholds"]
+    return {"format_version": FORMAT_VERSION, **values}
 
 
 def override_truncation(task: Task, truncation: str | None, overlap: int | None) -> Task:

@@ -40,8 +40,14 @@ def classify(
         typer.Option(metavar="TEXT", help="Second text, which is paired with every TEXT."),
     ] = None,
     top: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of labels to print per text.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of labels to print per text (default: 1, or those above their threshold "
+            "if a text may have several).",
+        ),
+    ] = None,
     truncation: Truncation = None,
     overlap: Overlap = None,
     files: Files = None,
@@ -53,7 +59,7 @@ def classify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the label of texts or of pairs of texts."""
+    """Predict the label of texts or of pairs of texts, or their labels if they may have several."""
     if pair is not None and pair_column is not None:
         raise typer.BadParameter("--pair and --pair-column cannot be combined: give one of them")
     if pair_column is not None and (texts or not files):
@@ -80,9 +86,16 @@ def classify(
     task = override_truncation(resolve_task("classify", opened), truncation, overlap)
 
     def classify_all(some: "Sequence[TextExample]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return [one.keep_top(top) for one in predict(opened, some, task=task, **options)]
+        found = predict(opened, some, task=task, **options)
+        return found if most is None else [one.keep_top(most) for one in found]
 
-    show = partial(print_classify, number=opened.config.problem_type == "regression")
+    several = opened.config.problem_type == "multi_label_classification"
+    most = 1 if top is None and not several else top
+    show = partial(
+        print_classify,
+        number=opened.config.problem_type == "regression",
+        predicted_only=several and top is None,
+    )
     how = f"truncated to {opened.max_length:,} tokens"
     fields = ["text", "pair"]
     with outcomes.predict(classify_all, examples, fields, how=how, quiet=quiet) as results:

@@ -148,7 +148,23 @@ def _column_option(what: str) -> Any:  # noqa: ANN401
 
 TextColumn = Annotated[str | None, _column_option("text")]
 PairColumn = Annotated[str | None, _column_option("second text of a pair")]
-LabelColumn = Annotated[str | None, _column_option("label")]
+LabelColumn = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        rich_help_panel=INPUT,
+        help="Column of the label: name or 1-based number (default: auto-detected); repeated: "
+        "columns of 0 and 1, one per label.",
+    ),
+]
+LabelDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        rich_help_panel=INPUT,
+        help="Delimiter of several labels in the label column (default: auto-detected).",
+    ),
+]
 TagColumn = Annotated[str | None, _column_option("tags")]
 TagScheme = Annotated[
     str | None,

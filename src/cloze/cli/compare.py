@@ -12,6 +12,7 @@ from cloze.cli.common import (
     Force,
     Json,
     LabelColumn,
+    LabelDelimiter,
     Overlap,
     PairColumn,
     Quiet,
@@ -52,6 +53,7 @@ def compare(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    label_delimiter: LabelDelimiter = None,
     tag_column: TagColumn = None,
     tag_scheme: TagScheme = None,
     resamples: Annotated[
@@ -92,6 +94,7 @@ def compare(
             text_column=text_column,
             pair_column=pair_column,
             label_column=label_column,
+            label_delimiter=label_delimiter,
             tag_column=tag_column,
             tag_scheme=tag_scheme,
             truncation=truncation,

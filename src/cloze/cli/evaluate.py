@@ -11,6 +11,7 @@ from cloze.cli.common import (
     Force,
     Json,
     LabelColumn,
+    LabelDelimiter,
     ModelFolder,
     Overlap,
     PairColumn,
@@ -63,6 +64,7 @@ def evaluate(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    label_delimiter: LabelDelimiter = None,
     tag_column: TagColumn = None,
     tag_scheme: TagScheme = None,
     predictions: Annotated[
@@ -126,6 +128,7 @@ def evaluate(
             text_column=text_column,
             pair_column=pair_column,
             label_column=label_column,
+            label_delimiter=label_delimiter,
             tag_column=tag_column,
             tag_scheme=tag_scheme,
             truncation=truncation,

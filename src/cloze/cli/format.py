@@ -125,13 +125,16 @@ def _mask_rows(mask: Any) -> Iterator[Row]:  # noqa: ANN401 - a MaskResult
     return ((one.word, format_probability(one.score), one.text) for one in mask.predictions)
 
 
-def print_classify(results: Results, *, number: bool) -> None:
-    """Print a row per label, or per predicted number of a regression model."""
+def print_classify(results: Results, *, number: bool, predicted_only: bool = False) -> None:
+    """Print a row per label, or per predicted number of a regression model.
+
+    With `predicted_only`, the labels of a multi-label model that are above their threshold.
+    """
     columns = ("text", "number") if number else ("text", "label", "probability")
-    print_table(columns, _classify_rows(results, number))
+    print_table(columns, _classify_rows(results, number, predicted_only))
 
 
-def _classify_rows(results: Results, number: bool) -> Iterator[Row]:
+def _classify_rows(results: Results, number: bool, predicted_only: bool) -> Iterator[Row]:
     for one in results:
         if _is_failure(one):
             text = _join_pair(one.inputs["text"], one.inputs["pair"])
@@ -140,6 +143,11 @@ def _classify_rows(results: Results, number: bool) -> Iterator[Row]:
         text = _join_pair(one.text, one.pair)
         if number:
             yield text, f"{one.score:.4f}"
+        elif predicted_only:
+            labels = one.labels or ()
+            yield from ((text, name, format_probability(one.scores[name])) for name in labels)
+            if not labels:
+                yield text, "", ""
         else:
             yield from ((text, name, format_probability(p)) for name, p in one.scores.items())
 

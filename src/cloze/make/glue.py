@@ -311,7 +311,7 @@ def adapt_recipe(recipe: FinetuneRecipe, task: GlueTask) -> FinetuneRecipe:
         recipe.data,
         text_column=str(task.text),
         pair_column=None if task.pair is None else str(task.pair),
-        label_column=str(task.label),
+        label_column=(str(task.label),),
         is_regression=task.kind == "regression",
     )
     metrics = recipe.run.selection_metrics or task.metrics  # they select the best model

@@ -25,6 +25,7 @@ from cloze.metrics.labels import (
     score_confusion_matrix,
     unique_labels,
 )
+from cloze.metrics.multi_label import prepare_multi_label
 from cloze.metrics.regression import Numbers, mean_squared_error, pearson, spearman
 from cloze.metrics.spans import Tags, check_tags, detect_scheme, score_sentences
 from cloze.metrics.squad import score_answers
@@ -35,6 +36,10 @@ PLAIN = "plain"  # tags that mark no spans, such as parts of speech
 METRICS = {
     # the last two only with two labels
     "classify": ("accuracy", "f1_macro", "f1", "matthews_correlation"),
+    "multi_label": (
+        *("f1_micro", "f1_macro", "f1_samples"),
+        *("subset_accuracy", "mean_average_precision"),
+    ),
     "regression": ("pearson", "spearman", "mean_squared_error"),
     "similarity": ("spearman", "pearson"),  # of cosines, whose scale differs from the ratings'
     "tag": ("f1", "precision", "recall", "accuracy"),  # of spans; accuracy of words
@@ -72,7 +77,7 @@ class Scorer:
         return partial(_score_one, self.score_subset, chosen)
 
 
-def make_scorer(
+def make_scorer(  # noqa: PLR0913 - those of all tasks
     kind: str,
     gold: Sequence[Any],
     predicted: Sequence[Any],
@@ -80,19 +85,21 @@ def make_scorer(
     labels: Sequence[Label] | None = None,
     scheme: str | None = None,
     chinese: bool = False,
+    probabilities: Values | None = None,
 ) -> Scorer:
     """Prepare predictions of a task for scoring.
 
     Args:
-        kind: classify (labels), regression (numbers), similarity (numbers on another scale), tag (a
-            sequence of tags per sentence), answer (gold: the texts of all correct answers, none if
-            the context has no answer; predicted: a text, "" for no answer) or choose (the index of
-            the option).
+        kind: classify (labels), multi_label (several labels each), regression (numbers), similarity
+            (numbers on another scale), tag (a sequence of tags per sentence), answer (gold: the
+            texts of all correct answers, none if the context has no answer; predicted: a text, ""
+            for no answer) or choose (the index of the option).
         gold: the gold labels, one per example.
         predicted: the predictions, in the same order.
-        labels: of classify, in their order; of two the second is the positive one.
+        labels: of classify and multi_label, in their order; of two the second is the positive one.
         scheme: of tags; detected from the tags by default.
         chinese: whether answers are scored by CMRC's rules.
+        probabilities: of multi_label, of every label (n k), for the mean average precision.
     """
     one_of("task", kind, _KINDS)
     count = check_paired(gold, predicted)
@@ -100,6 +107,9 @@ def make_scorer(
         scheme = parse_scheme(scheme) if scheme else detect_scheme(gold, predicted)
     makers: dict[str, Callable[[], SubsetScores]] = {
         "classify": lambda: _prepare_labels(gold, predicted, labels),
+        "multi_label": lambda: prepare_multi_label(
+            gold, predicted, _list_labels(gold, predicted, labels), probabilities
+        ),
         "regression": lambda: _prepare_numbers(gold, predicted),
         "similarity": lambda: _prepare_similarities(gold, predicted),
         "tag": lambda: (
@@ -137,7 +147,14 @@ def main_metric(kind: str, *, scheme: str | None = None) -> str:
     return METRICS["tag, plain" if kind == "tag" and scheme == PLAIN else kind][0]
 
 
-_KINDS = ("classify", "regression", "similarity", "tag", "answer", "choose")
+def _list_labels(
+    gold: Sequence[Any], predicted: Sequence[Any], labels: Sequence[Label] | None
+) -> list[str]:
+    known = {label for rows in (gold, predicted) for row in rows for label in row}
+    return [str(label) for label in (sorted(known) if labels is None else labels)]
+
+
+_KINDS = ("classify", "multi_label", "regression", "similarity", "tag", "answer", "choose")
 
 
 def _prepare_labels(

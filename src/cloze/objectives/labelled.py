@@ -43,6 +43,36 @@ def make_classification_objective(
     return objective
 
 
+def make_multi_label_objective(
+    head: str, *, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Objective[TaskBatch]:
+    """Binary cross-entropy: −1/c Σ_l y_l log σ(z_l) + (1 − y_l) log σ(−z_l), summed over examples.
+
+    The mean over the labels is that of transformers.
+    """
+
+    def objective(model: Encoder, batch: TaskInput, rng: torch.Generator | None = None) -> Terms:  # noqa: ARG001
+        logits, tensors = compute_head_logits(model, batch, head)  # m c
+        losses = binary_cross_entropy(logits, tensors["targets"], weights, smoothing)
+        return _make_terms(batch, losses.mean(-1).sum())
+
+    return objective
+
+
+def binary_cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None = None, smoothing: float = 0.0
+) -> Tensor:
+    """The loss of every label (m c).
+
+    With label smoothing ε the targets are 1 − ε/2 and ε/2. `weights` (2 c) are those of examples
+    without and with the label.
+    """
+    wanted = targets.to(logits)
+    weighing = None if weights is None else torch.where(wanted > 0, weights[1], weights[0])
+    smoothed = wanted * (1 - smoothing) + smoothing / 2
+    return F.binary_cross_entropy_with_logits(logits, smoothed, weighing, reduction="none")
+
+
 def make_regression_objective(head: str) -> Objective[TaskBatch]:
     """Σ (output − target)²."""
 

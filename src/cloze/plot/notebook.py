@@ -5,7 +5,7 @@ color of the notebook, so that both can be read in light and dark themes.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -87,14 +87,14 @@ def render_bars(
     *,
     title: str = "",
     as_percent: bool = True,
-    bold: str | None = None,
+    bold: Container[str] = (),
 ) -> Element:
     """Horizontal bars of values from 0 to 1; of many only the first."""
     listed = list(rows)
     children = [
         cell
         for label, value in listed[:MAX_BARS]
-        for cell in _render_bar(label, value, as_percent, label == bold)
+        for cell in _render_bar(label, value, as_percent, label in bold)
     ]
     if len(listed) > MAX_BARS:
         children.append(render_note(f"and {len(listed) - MAX_BARS:,} more"))

@@ -72,7 +72,7 @@ class Choice(Result):
 
         question = [render_heading(self.question)] if self.question else []
         bars = render_bars(
-            ((text, score) for _, text, score in self.rank_options()), bold=self.text
+            ((text, score) for _, text, score in self.rank_options()), bold=(self.text,)
         )
         return render_result(render_text(self.context), *question, bars)
 

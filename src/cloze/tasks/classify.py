@@ -14,6 +14,8 @@ from cloze.checkpoint.task import NSP_LABELS, Task, override_truncation
 from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
+from cloze.metrics.multi_label import DEFAULT_THRESHOLD
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import (
@@ -29,13 +31,15 @@ from cloze.tasks.inputs import Texts, check_pairs, open_model, warn_truncated
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Result):
-    """The predicted label of a text."""
+    """The predicted label of a text, or its labels if it may have several."""
 
     text: str
     pair: str | None = None
-    label: str
+    label: str  # the most probable one
     score: float  # the label's probability; for a regression model, the predicted number
     scores: Mapping[str, float]  # of every label, best first
+    # of a multi-label model: those whose probability reaches their threshold, best first
+    labels: tuple[str, ...] | None = None
     truncated_chars: int = 0  # characters left out by truncation
 
     record_columns = ("text", "pair", "label", "score")
@@ -49,13 +53,25 @@ class Classification(Result):
         return {
             "text": self.text,
             "pair": self.pair,
+            **({} if self.labels is None else {"predicted": list(self.labels)}),
             "labels": [{"label": label, "score": score} for label, score in self.scores.items()],
             "truncated_chars": self.truncated_chars,
         }
 
+    def apply_thresholds(self, thresholds: Mapping[str, float]) -> "Classification":
+        """A copy with the labels whose probability reaches their threshold (default 0.5)."""
+        found = (
+            label
+            for label, score in self.scores.items()
+            if score >= thresholds.get(label, DEFAULT_THRESHOLD)
+        )
+        return replace(self, labels=tuple(found))
+
     def to_records(self) -> list[dict[str, Any]]:
         """One row, with the score of every label in a column of its own."""
         row = {name: getattr(self, name) for name in self.record_columns}
+        if self.labels is not None:
+            row["labels"] = list(self.labels)
         for label in sorted(self.scores):
             row[f"score: {label}" if label in self.record_columns else label] = self.scores[label]
         return [row]
@@ -64,9 +80,10 @@ class Classification(Result):
         from cloze.plot.notebook import render_bars, render_note, render_result, render_text
 
         texts = [render_text(text) for text in (self.text, self.pair) if text is not None]
+        bold = {self.label} if self.labels is None else set(self.labels)
         if len(self.scores) == 1:  # a number, or the only label
             return render_result(*texts, render_note(f"{self.label} {self.score:.4f}"))
-        return render_result(*texts, render_bars(self.scores.items(), bold=self.label))
+        return render_result(*texts, render_bars(self.scores.items(), bold=bold))
 
 
 class ClassifyOptions(TypedDict, total=False):
@@ -108,7 +125,9 @@ def classify(
 ) -> Classification | Results[Classification]:
     """Predict the label of a text, or of a pair of texts, with the probability of every label.
 
-    A pre-trained model with a next-sentence head classifies pairs as "next" or "not next".
+    A model that was trained with several labels per text predicts those whose probability reaches
+    their threshold (`labels`); the folder has a threshold for each label (`cloze.json`). A
+    pre-trained model with a next-sentence head classifies pairs as "next" or "not next".
 
     Args:
         model: a model for classification, or its folder.
@@ -189,7 +208,7 @@ def predict(
     groups = encode_examples(model, examples, task)
     flat = [item for group in groups for item in group]
     logits = compute_logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
-    return postprocess(model, examples, groups, logits)
+    return postprocess(model, examples, groups, logits, task=task)
 
 
 def postprocess(
@@ -197,6 +216,8 @@ def postprocess(
     examples: Sequence[TextExample],
     groups: Sequence[Sequence[TextItem]],
     logits: Sequence[Tensor],
+    *,
+    task: Task | None = None,
 ) -> list[Classification]:
     """Compute the label of each example from the logits of its items (1 c each)."""
     if not groups:
@@ -208,12 +229,12 @@ def postprocess(
         labels, problem = NSP_LABELS, None
     if problem == "regression":
         values = means
-    elif problem == "multi_label_classification" or len(labels) == 1:  # as in transformers
+    elif problem == MULTI_LABEL or len(labels) == 1:  # as in transformers
         values = means.sigmoid()
     else:
         values = means.softmax(-1)
     order = values.argsort(dim=-1, descending=True, stable=True).tolist()
-    return [
+    found = [
         Classification(
             text=example.text,
             pair=example.pair,
@@ -224,6 +245,11 @@ def postprocess(
         )
         for example, group, row, best in zip(examples, groups, values.tolist(), order, strict=True)
     ]
+    if problem != MULTI_LABEL:
+        return found
+    own = task or model.task
+    thresholds: Mapping[str, float] = {} if own is None else own.thresholds
+    return [one.apply_thresholds(thresholds) for one in found]
 
 
 def _check_all_pairs(examples: Sequence[TextExample]) -> None:
@@ -237,10 +263,21 @@ def _check_all_pairs(examples: Sequence[TextExample]) -> None:
         )
 
 
-def _find_targets(model: Model, example: TextExample) -> tuple[int | float, ...]:
+def _find_targets(model: Model, example: TextExample) -> tuple[Any, ...]:
+    """A class or a number; with several labels a vector with 1 for each of them."""
     label = example.label
-    if label is None or model.config.problem_type == "multi_label_classification":
+    if label is None:
         return ()
+    if model.config.problem_type == MULTI_LABEL:
+        given = label if isinstance(label, tuple) else (str(label),)
+        indices = {label_index(model.labels, name, example.origin) for name in given}
+        return (tuple(float(index in indices) for index in range(len(model.labels))),)
+    if isinstance(label, tuple):
+        raise InputError(
+            f"{example.origin}: the model predicts one label, but there are {len(label)}: "
+            f"{', '.join(label)}",
+            fix="use data with one label per text, or a model that was trained with several",
+        )
     if model.config.problem_type != "regression":
         name = label if isinstance(label, str) else f"{label:g}"
         return (label_index(model.labels, name, example.origin),)

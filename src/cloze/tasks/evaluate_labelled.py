@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cloze.checkpoint.model import Model, check_capability
 from cloze.checkpoint.task import Task, infer_task, override_truncation
 from cloze.data.labelled.batch import EncodedExample
@@ -15,12 +18,15 @@ from cloze.data.labelled.examples import (
     QuestionExample,
     TaggedExample,
     TextExample,
+    label_index,
 )
 from cloze.data.labelled.tag_schemes import detect_tag_scheme
 from cloze.data.sources import Source
 from cloze.errors import InputError
+from cloze.metrics.multi_label import DEFAULT_THRESHOLD
 from cloze.metrics.scorer import main_metric, make_scorer
 from cloze.metrics.squad import is_chinese
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.models.registry import resolve
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import Evaluation, SwapResult
@@ -71,7 +77,7 @@ TASK_FUNCTIONS: dict[str, TaskFunctions] = {
         example=TextExample,
         reader="cloze.data.labelled.tables:read_text_examples",
         module="cloze.tasks.classify",
-        columns=("text_column", "pair_column", "label_column"),
+        columns=("text_column", "pair_column", "label_column", "label_delimiter"),
     ),
     "tag": TaskFunctions(
         example=TaggedExample,
@@ -97,7 +103,8 @@ class Columns(TypedDict, total=False):
 
     text_column: str | int | None
     pair_column: str | int | None
-    label_column: str | int | None
+    label_column: str | int | Sequence[str | int] | None
+    label_delimiter: str | None
     tag_column: str | int | None
     tag_scheme: str | None
 
@@ -182,6 +189,8 @@ def read_labelled(
         return list(data)
     if task.name == "classify":
         options["is_regression"] = model.config.problem_type == "regression"
+        options["is_multi_label"] = model.config.problem_type == MULTI_LABEL
+        options["labels"] = model.labels
     return list(functions.read(data, **options))
 
 
@@ -219,6 +228,10 @@ def compute_metrics(
     kind = metric_kind(task.name, model.config.problem_type)
     scheme = detect_tag_scheme(model.labels) if kind == "tag" else None
     gold = [gold_label(kind, example) for example in examples]
+    probabilities = None
+    if kind == "multi_label":
+        _check_known_labels(model, examples, gold)
+        probabilities = label_probabilities(predictions, model.labels)
     predicted = [_predicted_label(kind, prediction) for prediction in predictions]
     return ScoredPredictions(
         kind=kind,
@@ -230,13 +243,30 @@ def compute_metrics(
             kind,
             gold,
             predicted,
-            labels=model.labels if kind == "classify" else None,
+            labels=model.labels if kind in ("classify", "multi_label") else None,
             scheme=scheme,
             chinese=chinese,
+            probabilities=probabilities,
         ),
+        thresholds={label: task.thresholds.get(label, DEFAULT_THRESHOLD) for label in model.labels}
+        if kind == "multi_label"
+        else {},
         scheme=scheme,
         chinese=chinese,
     )
+
+
+def label_probabilities(predictions: Sequence[Any], labels: Sequence[str]) -> NDArray[np.float64]:
+    """The probability of every label (n k)."""
+    return np.array([[one.scores[label] for label in labels] for one in predictions], np.float64)
+
+
+def _check_known_labels(
+    model: Model, examples: Sequence[Any], gold: Sequence[Sequence[str]]
+) -> None:
+    for example, labels in zip(examples, gold, strict=True):
+        for label in labels:
+            label_index(model.labels, label, example.origin)
 
 
 def require_task(model: Model) -> Task:
@@ -257,8 +287,9 @@ def require_task(model: Model) -> Task:
 
 
 def metric_kind(task: str, problem: str | None) -> str:
-    """The kind of metrics of a task: its name, or `regression`."""
-    return "regression" if task == "classify" and problem == "regression" else task
+    """The kind of metrics of a task: its name, `regression` or `multi_label`."""
+    kinds = {"regression": "regression", MULTI_LABEL: "multi_label"}
+    return kinds.get(problem or "", task) if task == "classify" else task
 
 
 def find_main_metric(task: str, problem: str | None, labels: Sequence[str]) -> str:
@@ -269,7 +300,7 @@ def find_main_metric(task: str, problem: str | None, labels: Sequence[str]) -> s
 
 def _predicted_label(kind: str, prediction: Any) -> Any:  # noqa: ANN401
     names = {"classify": "label", "regression": "score", "tag": "tags", "answer": "text"}
-    return getattr(prediction, names.get(kind, "option"))
+    return getattr(prediction, {"multi_label": "labels", **names}.get(kind, "option"))
 
 
 def _drop_unusable(
@@ -311,8 +342,13 @@ def _swap_pairs(
     scored = compute_metrics(model, task, swapped, predictions)
     both = list(zip(result.predictions, predictions, strict=True))
     number = model.config.problem_type == "regression"
+    sides = zip(result.predicted, scored.predicted, strict=True)
     return SwapResult(
-        agreement=None if number else fmean(one.label == other.label for one, other in both),
+        agreement=None if number else fmean(_as_set(one) == _as_set(other) for one, other in sides),
         difference=fmean(abs(one.score - other.scores[one.label]) for one, other in both),
         scores=scored.scores,
     )
+
+
+def _as_set(predicted: str | tuple[str, ...]) -> set[str]:
+    return set(predicted) if isinstance(predicted, tuple) else {predicted}

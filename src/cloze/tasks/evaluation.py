@@ -20,6 +20,7 @@ from cloze.metrics.labels import (
     score_labels,
     unique_labels,
 )
+from cloze.metrics.multi_label import make_label_matrix, score_label_matrix
 from cloze.metrics.names import metric_label
 from cloze.metrics.scorer import PLAIN
 from cloze.metrics.spans import score_spans
@@ -89,7 +90,7 @@ class Evaluation(Result):
 
     @property
     def kind(self) -> str:
-        """One of classify, number, similarity, tag, answer and choose."""
+        """One of classify, multi_label, regression, similarity, tag, answer and choose."""
         return self.result.kind
 
     @property
@@ -172,6 +173,12 @@ class Evaluation(Result):
         """Precision, recall and F1 of each label; for tag schemes with B-, of spans."""
         if self.kind == "tag" and self.scheme != PLAIN:
             return score_spans(self.result.gold, self.result.predicted, self.scheme).by_label
+        if self.kind == "multi_label":
+            sets = [
+                make_label_matrix(rows, self.labels)
+                for rows in (self.result.gold, self.result.predicted)
+            ]
+            return dict(zip(self.labels, score_label_matrix(*sets), strict=True))
         sides = label_pairs(self.result)
         if sides is None or not sides[0]:
             return {}
@@ -190,7 +197,7 @@ class Evaluation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: everything but the predictions."""
-        matrix, curve = self.confusion, self.calibration
+        matrix, curve, thresholds = self.confusion, self.calibration, self.result.thresholds
         return {
             "model": self.model,
             "task": self.kind,
@@ -202,7 +209,11 @@ class Evaluation(Result):
             "skipped": [error.problem for error in self.skipped],
             "seconds": self.seconds,
             "labels": {
-                label: {**asdict(one), **{name: getattr(one, name) for name in _RATES}}
+                label: {
+                    **asdict(one),
+                    **{name: getattr(one, name) for name in _RATES},
+                    **({"threshold": thresholds[label]} if thresholds else {}),
+                }
                 for label, one in self.label_scores.items()
             },
             "confusion": matrix and {"labels": matrix.labels, "counts": matrix.counts.tolist()},
@@ -277,6 +288,10 @@ class Evaluation(Result):
             for label, one in self.label_scores.items()
         ]
         columns = ["label", *map(metric_label, _RATES), "support", "predicted"]
+        if self.result.thresholds:
+            columns.append("threshold")
+            for row in rows:
+                row.append(round(self.result.thresholds[str(row[0])], 4))
         return Table(columns=columns, rows=rows)
 
     def _error_section(self, count: int) -> Section:

@@ -88,13 +88,18 @@ def _table_rows(evaluation: Evaluation) -> Iterator[str]:
         cells = (
             example.origin.file,
             example.origin.line,
-            " / ".join(dict.fromkeys(gold)) if evaluation.kind == "answer" else gold,
-            predicted,
+            " / ".join(dict.fromkeys(gold)) if evaluation.kind == "answer" else _join(gold),
+            _join(predicted),
             one.probability if evaluation.kind == "answer" else one.score,
             inputs.get("text", inputs.get("question", "")),
             inputs.get("pair", ""),
         )
         yield "\t".join(_format_cell(cell) for cell in cells)
+
+
+def _join(label: object) -> object:
+    """Several labels of a text in one cell."""
+    return "|".join(label) if isinstance(label, tuple) else label
 
 
 def _word_rows(evaluation: Evaluation) -> Iterator[str]:

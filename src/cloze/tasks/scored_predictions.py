@@ -1,6 +1,6 @@
 """Predictions and gold labels: scores, errors and confidences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from cloze.metrics.scorer import PLAIN, Scorer
 from cloze.metrics.squad import score_answer
 
 NO_ANSWER = "(no answer)"
+NO_LABEL = "(none)"
 OnBadRow: TypeAlias = Callable[[InputError], object]
 _Error: TypeAlias = tuple[str, str, float]  # the gold label, the prediction, the severity
 LabelPairs: TypeAlias = tuple[list[str], list[str]]  # gold labels, predicted labels
@@ -24,7 +25,7 @@ LabelPairs: TypeAlias = tuple[list[str], list[str]]  # gold labels, predicted la
 class ScoredPredictions:
     """The predictions of a model, the gold labels and the scorer."""
 
-    kind: str  # classify, number, similarity, tag, answer or choose
+    kind: str  # classify, multi_label, regression, similarity, tag, answer or choose
     examples: Sequence[Any] = field(repr=False)
     predictions: Sequence[Any] = field(repr=False)  # one for each example, in their order
     gold: Sequence[Any] = field(repr=False)
@@ -32,6 +33,7 @@ class ScoredPredictions:
     scorer: Scorer
     scheme: str | None = None  # of tags
     chinese: bool = False  # answers are scored by CMRC's rules
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # of several labels per text
 
     @property
     def scores(self) -> dict[str, float]:
@@ -59,6 +61,7 @@ class PredictionError:
 # The quantity that the errors of each kind are ranked by.
 SEVERITIES = {
     "classify": "probability",
+    "multi_label": "wrong labels",
     "regression": "difference",
     "similarity": "difference of ranks",
     "tag": "wrong spans",
@@ -79,6 +82,14 @@ def gold_label(kind: str, example: Any) -> Any:  # noqa: ANN401
         )
     if kind == "answer":
         return [one.text for one in known]
+    if kind == "multi_label":
+        return known if isinstance(known, tuple) else (str(known),)
+    if kind == "classify" and isinstance(known, tuple):
+        raise InputError(
+            f"{example.origin}: the model predicts one label, but there are {len(known)}: "
+            f"{', '.join(known)}",
+            fix="use data with one label per text, or a model that was trained with several",
+        )
     if kind == "classify" and isinstance(example, TextExample) and not isinstance(known, str):
         return f"{known:g}"
     return known
@@ -108,10 +119,10 @@ def find_errors(result: ScoredPredictions) -> list[PredictionError]:
 def prediction_confidences(result: ScoredPredictions) -> tuple[list[float], list[bool]] | None:
     """The confidence of each prediction (for tags, of each word), and whether it is correct.
 
-    None for regression and similarity.
+    None for regression, similarity and several labels per text.
     """
     pairs = list(zip(result.predictions, result.gold, result.predicted, strict=True))
-    if result.kind in ("regression", "similarity"):
+    if result.kind in ("regression", "similarity", "multi_label"):
         return None
     if result.kind == "tag":
         words = [
@@ -156,6 +167,16 @@ def _label_errors(result: ScoredPredictions) -> list[_Error | None]:
     return [
         None if gold == predicted else (gold, predicted, one.score)
         for gold, predicted, one in triples
+    ]
+
+
+def _multi_label_errors(result: ScoredPredictions) -> list[_Error | None]:
+    """Labels that are missing or wrong."""
+    return [
+        (", ".join(gold) or NO_LABEL, ", ".join(predicted) or NO_LABEL, float(count))
+        if (count := len({*gold} ^ {*predicted}))
+        else None
+        for gold, predicted in zip(*_gold_and_predicted(result), strict=True)
     ]
 
 
@@ -243,6 +264,7 @@ def _example_text(kind: str, example: Any) -> str:  # noqa: ANN401
 
 _ERRORS: dict[str, Callable[[ScoredPredictions], list[_Error | None]]] = {
     "classify": _label_errors,
+    "multi_label": _multi_label_errors,
     "regression": _number_errors,
     "similarity": _similarity_errors,
     "tag": _tag_errors,

@@ -318,8 +318,8 @@ def test_later_rows_do_not_change_the_detected_columns(tmp_path: Path) -> None:
         ("a.jsonl", b'{"text": 3}\n', ("a.jsonl:1", "3")),
         (
             "a.jsonl",
-            b'{"text": "a", "label": [1]}\n',
-            ("a.jsonl:1", "1"),
+            b'{"text": "a", "label": [{"b": 1}]}\n',
+            ("a.jsonl:1", "label", "{'b': 1}"),
         ),
         ("a.jsonl", b'{"text": "a"}\n{\n', ("a.jsonl:2", "JSON")),
         ("a.json", b'[\n{"text": "a"},\n{]\n', ("a.json:3", "JSON")),

@@ -21,7 +21,10 @@ TEXTS = (
 # The first group of which a table has a column; if it has two of a group, the user must choose.
 LABELS = (
     ("label", "labels", "gold_label"),
-    ("class", "category", "target", "quality", "is_duplicate", "sentiment", "intent", "topic"),
+    (
+        *("class", "category", "target", "quality", "is_duplicate", "sentiment", "intent", "topic"),
+        *("classes", "categories", "targets", "topics", "genres"),  # several labels
+    ),
     ("relatedness_score", "entailment_judgment", "entailment_label"),  # SICK has both
     ("score", "similarity", "stars", "rating"),
 )
@@ -41,7 +44,7 @@ class Columns:
     text: str
     pair: str | None = None
     label: str | None = None
-    number: bool = False  # labels are numbers instead of class names
+    indicators: tuple[str, ...] = ()  # columns with 0 or 1, one per label
 
 
 class RequestedColumns(NamedTuple):
@@ -51,10 +54,20 @@ class RequestedColumns(NamedTuple):
     pair: str | None = None
     label: str | None = None
     labelled: bool = True  # False: ignore labels
+    indicators: tuple[str, ...] = ()  # several label columns
 
     @property
     def columns(self) -> tuple[str | None, str | None, str | None]:
         return self.text, self.pair, self.label
+
+    @property
+    def all_columns(self) -> tuple[str, ...]:
+        return (*(name for name in self.columns if name is not None), *self.indicators)
+
+    def find_indicators(self, names: Sequence[str], where: str) -> tuple[str, ...]:
+        """The columns with 0 or 1, one per label."""
+        found = (find_column(names, column, where) for column in self.indicators)
+        return tuple(name for name in found if name is not None)
 
 
 _COLA = Columns(text="4", label="2")
@@ -65,13 +78,11 @@ def is_header(fields: Sequence[str], requested: RequestedColumns) -> bool:
 
     A requested number that is larger than the number of columns is also a name, such as a year.
     """
-    if any(name is not None and not name.isdecimal() for name in requested.columns):
+    if any(not name.isdecimal() for name in requested.all_columns):
         return True
     if not any(name in _KNOWN for name in _normalize(fields)):
         return False
-    numeric_names = [
-        name for name in requested.columns if name is not None and int(name) > len(fields)
-    ]
+    numeric_names = [name for name in requested.all_columns if int(name) > len(fields)]
     return not any(is_number(field) and field not in numeric_names for field in fields)
 
 
@@ -90,14 +101,15 @@ def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, wher
     """The requested columns, or columns found by their names."""
     plain = _normalize(names)
     text, pair, label = (find_column(names, column, where) for column in requested.columns)
-    if label is None and requested.labelled:
+    indicators = requested.find_indicators(names, where)
+    if label is None and requested.labelled and not indicators:
         label = _find_label([name for name in names if name not in (text, pair)], where)
     if text is None and pair is None:
         both = next((two for two in PAIRS if {*two} <= {*plain} and label not in two), None)
         if both:
             text, pair = (names[plain.index(name)] for name in both)
     if text is None:
-        free = [name for name in names if name not in (pair, label)]
+        free = [name for name in names if name not in (pair, label, *indicators)]
         likely = (*TEXTS, *(first for first, _ in PAIRS))
         known = (names[plain.index(name)] for name in likely if name in plain)
         text = next((name for name in known if name in free), free[0] if len(free) == 1 else None)
@@ -107,10 +119,10 @@ def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, wher
             fix="name it with --text-column (text_column= in Python), and --pair-column if there "
             "are two texts, or use 1-based numbers",
         )
-    for name in (text, pair, label):
+    for name in (text, pair, label, *indicators):
         if name is not None and names.count(name) > 1:
             raise InputError(f"{where}: two columns are named {name!r}", fix="rename one")
-    return Columns(text=text, pair=pair, label=label)
+    return Columns(text=text, pair=pair, label=label, indicators=indicators)
 
 
 def find_columns_by_content(
@@ -124,14 +136,15 @@ def find_columns_by_content(
     """
     names = [str(number) for number, _ in enumerate(rows[0], 1)]
     text, pair, label = (find_column(names, column, where) for column in requested.columns)
-    if label is None:
+    indicators = requested.find_indicators(names, where)
+    if label is None and not indicators:
         label = _guess_label(rows, {text, pair})
         if text is None and label is not None and requested.labelled:
             _check_labels(rows, int(label) - 1, where)
-    free = [name for name in names if name not in (text, pair, label)]
+    free = [name for name in names if name not in (text, pair, label, *indicators)]
     if text is None and label == _COLA.label and _is_cola(rows):
         text = _COLA.text
-    elif text is None and free and len(names) <= 3:  # noqa: PLR2004 - a pair and its label
+    elif text is None and free and len(names) - len(indicators) <= 3:  # noqa: PLR2004 - a pair and its label
         text, *second = free
         pair = second[0] if second and pair is None else pair
     if text is None:
@@ -140,7 +153,12 @@ def find_columns_by_content(
             fix="give the columns by 1-based number, such as --text-column 1 --label-column 2 (in "
             "Python text_column=1, label_column=2), or add a header line",
         )
-    return Columns(text=text, pair=pair, label=label if requested.labelled else None)
+    return Columns(
+        text=text,
+        pair=pair,
+        label=label if requested.labelled else None,
+        indicators=indicators,
+    )
 
 
 def _guess_label(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:

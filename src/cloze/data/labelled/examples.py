@@ -28,11 +28,11 @@ UNKNOWN_ORIGIN = Origin()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextExample:
-    """A text or a pair of texts with its label: the name of a class, or a number."""
+    """A text or a pair of texts with its label: a class, a number, or several classes."""
 
     text: str
     pair: str | None = None
-    label: str | float | None = None  # None: unknown
+    label: str | float | tuple[str, ...] | None = None  # None: unknown
     origin: Origin = UNKNOWN_ORIGIN
 
 

@@ -6,9 +6,7 @@ the headers of GLUE, with or without a byte order mark; the first rows of CoLA a
 `text TAB label` are examples.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Literal, NoReturn
 
@@ -18,9 +16,17 @@ from cloze.data.labelled.columns import (
     find_columns_by_content,
     find_columns_by_name,
     is_header,
-    is_number,
 )
 from cloze.data.labelled.examples import TextExample
+from cloze.data.labelled.labels import (
+    Label,
+    LabelFormat,
+    detect_label_format,
+    is_empty,
+    is_minus_one,
+    missing_label_error,
+    parse_indicators,
+)
 from cloze.data.labelled.records import (
     TABLE_FORMATS,
     DataInput,
@@ -37,13 +43,16 @@ from cloze.errors import InputError
 ROWS_INSPECTED = 1000  # rows from which the columns are detected
 
 
-def read_text_examples(
+def read_text_examples(  # noqa: PLR0913 - columns and labels
     sources: Source | list[Source],
     *,
     text_column: str | int | None = None,
     pair_column: str | int | None = None,
-    label_column: str | int | Literal[False] | None = None,
+    label_column: str | int | Sequence[str | int] | Literal[False] | None = None,
+    label_delimiter: str | None = None,
     is_regression: bool | None = None,
+    is_multi_label: bool | None = None,
+    labels: Collection[str] | None = None,
     on_error: OnError = "raise",
 ) -> Iterator[TextExample]:
     """Read the examples of all sources lazily, in order.
@@ -59,23 +68,34 @@ def read_text_examples(
         text_column: text column: name or 1-based number (default: auto-detected).
         pair_column: column of the second text (default: auto-detected if `text_column` is not given
             either).
-        label_column: label column (default: auto-detected, and it may be missing). False: do not
-            read labels.
+        label_column: label column (default: auto-detected, and it may be missing); or several,
+            which contain 0 or 1, one per label. False: do not read labels.
+        label_delimiter: what separates several labels in a string (default: auto-detected).
         is_regression: whether labels are numbers instead of class names. By default they are if all
             in the first thousand rows of the first file are numbers and some have a fractional
             part.
+        is_multi_label: whether an example may have several labels, which are then a tuple. By
+            default it may if some labels are lists or strings with a delimiter.
+        labels: the labels of the model, if they are known: a delimiter splits strings into them.
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
     requested = _request_columns(text_column, pair_column, label_column)
-    numbers = is_regression
+    format_: LabelFormat | None = None
 
     def read(part: DataInput) -> Iterator[TextExample | InputError]:
-        nonlocal numbers
+        nonlocal format_
         table = _Table(part, requested)
-        if numbers is None and table.columns:
+        if format_ is None and table.columns:
             # the first file decides: a short one may contain whole numbers only
-            numbers = table.columns.number
-        yield from table.examples(bool(numbers))
+            format_ = detect_label_format(
+                table.known_labels,
+                class_names=table.class_names,
+                is_regression=is_regression,
+                delimiter=label_delimiter,
+                is_multi_label=is_multi_label,
+                labels=labels,
+            )
+        yield from table.examples(format_ or LabelFormat())
 
     return read_inputs(sources, TABLE_FORMATS, read, on_error, "classify")
 
@@ -97,13 +117,13 @@ class _Table:
         """Raise the first error if no row could be read."""
         raise next(row for row in self._head if isinstance(row, InputError))
 
-    def examples(self, number: bool) -> Iterator[TextExample | InputError]:
+    def examples(self, format_: LabelFormat) -> Iterator[TextExample | InputError]:
         for row in chain(self._head, self._rest):
             if isinstance(row, InputError):
                 yield row
             elif row is not self._header:
                 try:
-                    yield self._parse_example(row, number)
+                    yield self._parse_example(row, format_)
                 except InputError as error:
                     yield error
 
@@ -120,13 +140,13 @@ class _Table:
             columns = (
                 find_columns_by_name(names, requested, where) if names else Columns(text="text")
             )
-        self._class_names = find_class_names(self._part, columns.label or "")
-        labels = [] if columns.label is None else list(self._read_labels(rows, columns.label))
-        known = [label for label in labels if not _is_empty(label)]
+        self.class_names = find_class_names(self._part, columns.label or "")
+        stored = columns.indicators or ((columns.label,) if columns.label else ())
+        values = [value for name in stored for value in self._read_labels(rows, name)]
+        self.known_labels = [value for value in values if not is_empty(value)]
         # a test file of GLUE, or a table without labels
-        self._unlabelled = all(map(_is_minus_one, known))
-        is_numeric = not self._unlabelled and not self._class_names and all(map(is_number, known))
-        return replace(columns, number=is_numeric and any(map(_is_fractional, known)))
+        self._unlabelled = all(map(is_minus_one, self.known_labels))
+        return columns
 
     def _find_columns_of_fields(
         self, rows: Sequence[Record], requested: RequestedColumns
@@ -164,7 +184,7 @@ class _Table:
             raise column_count_error(row.value, self._names, first, row.where)
         return dict(zip(self._names, row.value, strict=True))
 
-    def _parse_example(self, row: Record, number: bool) -> TextExample:
+    def _parse_example(self, row: Record, format_: LabelFormat) -> TextExample:
         values, columns = self._to_mapping(row), self.columns
         assert columns is not None  # there is at least one row
         texts = [name for name in (columns.text, columns.pair) if name is not None]
@@ -172,67 +192,38 @@ class _Table:
             if name not in values:
                 raise InputError(f"{row.where}: the column {name!r} is missing", fix="fix the row")
         text, *pair = (parse_text(values[name], f"{row.where}: column {name!r}") for name in texts)
-        label = None if columns.label is None else values.get(columns.label)
         return TextExample(
             text=text,
             pair=pair[0] if pair else None,
-            label=self._parse_label(label, number, f"{row.where}: column {columns.label!r}"),
+            label=self._parse_label(values, format_, row.where),
             origin=row.make_origin(),
         )
 
-    def _parse_label(self, value: object, number: bool, where: str) -> str | float | None:
-        if self._unlabelled and (_is_empty(value) or _is_minus_one(value)):
+    def _parse_label(self, values: Mapping[str, Any], format_: LabelFormat, where: str) -> Label:
+        assert self.columns is not None
+        if self.columns.indicators:
+            found = parse_indicators(values, self.columns.indicators, where)
+            if found is None and not self._unlabelled:
+                raise missing_label_error(where)
+            return found
+        name = self.columns.label
+        label = None if name is None else values.get(name)
+        if self._unlabelled and (is_empty(label) or is_minus_one(label)):
             return None
-        if _is_empty(value):
-            raise InputError(f"{where}: the label is missing", fix="add it, or leave the row out")
-        if self._class_names and isinstance(value, int):
-            return self._class_names[value] if 0 <= value < len(self._class_names) else None
-        return _parse_number(value, where) if number else _parse_class_name(value, where)
+        return format_.parse(label, f"{where}: column {name!r}", self.class_names)
 
 
 def _request_columns(
-    text: str | int | None, pair: str | int | None, label: str | int | Literal[False] | None
+    text: str | int | None,
+    pair: str | int | None,
+    label: str | int | Sequence[str | int] | Literal[False] | None,
 ) -> RequestedColumns:
-    label_column = None if label is False else label
-    columns = [None if column is None else str(column) for column in (text, pair, label_column)]
+    labels = [label] if isinstance(label, str | int) else list(label or ())
+    names = [] if label is False else [str(column) for column in labels]
     return RequestedColumns(
-        text=columns[0], pair=columns[1], label=columns[2], labelled=label is not False
-    )
-
-
-def _is_empty(label: object) -> bool:
-    return label is None or (isinstance(label, str) and not label.strip())
-
-
-def _is_minus_one(label: object) -> bool:
-    return str(label).strip() == "-1"
-
-
-def _is_fractional(label: object) -> bool:
-    value = float(label)  # type: ignore[arg-type]  # is_number
-    return math.isfinite(value) and not value.is_integer()
-
-
-def _parse_number(value: object, where: str) -> float:
-    if not is_number(value):
-        raise InputError(
-            f"{where}: the label {repr(value)[:40]} is not a number",
-            fix="fix the row, or read labels as class names",
-        )
-    number = float(value)  # type: ignore[arg-type]  # is_number
-    if not math.isfinite(number):
-        raise InputError(f"{where}: the label is {number}", fix="write a finite number")
-    return number
-
-
-def _parse_class_name(value: object, where: str) -> str:
-    if isinstance(value, float):
-        # a column of whole numbers with missing values contains floats
-        number = _parse_number(value, where)
-        return str(int(number)) if number.is_integer() else str(number)
-    if isinstance(value, str | int):
-        return str(value).strip()
-    raise InputError(
-        f"{where}: the label {repr(value)[:40]} is not a class name",
-        fix="use one label per example, a string or a number",
+        text=None if text is None else str(text),
+        pair=None if pair is None else str(pair),
+        label=names[0] if len(names) == 1 else None,
+        labelled=label is not False,
+        indicators=tuple(names) if len(names) > 1 else (),
     )

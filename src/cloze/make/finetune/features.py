@@ -29,15 +29,19 @@ from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
     adapt_model,
+    choose_label_thresholds,
     class_weights,
     count_truncated,
     finetune_fingerprint,
+    set_label_thresholds,
     write_outputs,
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.nn.heads import LinearFeatureHead, ScalarMix
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
+from cloze.objectives.labelled import binary_cross_entropy
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
 from cloze.tasks.features import apply_feature_head, extract_features, select_feature_layers
 from cloze.tasks.scored_predictions import ScoredPredictions
@@ -65,6 +69,8 @@ def finetune_features(
         callbacks.on_save(out)
     else:
         result = _fit_network(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
+        if result.score is not None and data.problem == MULTI_LABEL and not result.stopped:
+            result = set_label_thresholds(result, data, out, recipe)
     write_outputs(out, data, truncated)
     return replace(result, seconds=time.monotonic() - started, truncated=truncated)
 
@@ -90,6 +96,8 @@ def _fit_linear(
         mix_penalty=recipe.transfer.mix_penalty,
     )
     scored = None if dev is None else dev.evaluate(model)
+    if scored is not None and data.problem == MULTI_LABEL:
+        model, scored = choose_label_thresholds(model, scored)
     model.save_into(out)
     return RunResult(
         folder=out,
@@ -191,7 +199,7 @@ def _solve_regression(
         dense.weight.zero_()
         dense.bias.zero_()
     wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
-    if dense.out_features == 2:  # noqa: PLR2004
+    if dense.out_features == 2 and wanted.ndim == 1:  # noqa: PLR2004
         penalty *= 2  # W is split into two rows of opposite sign, whose squares add up to half
     scores_of_layers = [mix.scores] if isinstance(mix, ScalarMix) else []
     search = torch.optim.LBFGS(
@@ -205,7 +213,9 @@ def _solve_regression(
     def loss() -> Tensor:
         search.zero_grad()
         scores = dense(mix(x))
-        if wanted.is_floating_point():
+        if wanted.ndim > 1:  # several labels: one regression for each
+            error = binary_cross_entropy(scores, wanted, weighing, smoothing).sum()
+        elif wanted.is_floating_point():
             error = (scores.squeeze(-1) - wanted).square().sum() / 2
         else:
             error = F.cross_entropy(
@@ -266,7 +276,7 @@ class VectorBatch:
 def make_vector_objective(
     weights: Tensor | None, smoothing: float, mix_penalty: float = 0.0
 ) -> Objective[VectorBatch]:
-    """As `make_classification_objective` and `make_regression_objective`, for given vectors."""
+    """As the objectives of classes, several labels and numbers, for given vectors."""
 
     def objective(
         feature_head: nn.Module,
@@ -277,6 +287,9 @@ def make_vector_objective(
         scores = feature_head(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
         targets = torch.tensor([one for each in batch.targets for one in each], device=device)
         penalty = len(targets) * compute_mix_penalty(feature_head, mix_penalty)
+        if targets.ndim > 1:
+            losses = binary_cross_entropy(scores, targets, weights, smoothing)
+            return {batch.name: losses.mean(-1).sum() + penalty}
         if targets.is_floating_point():
             return {batch.name: (scores.squeeze(-1) - targets).square().sum() + penalty}
         loss = F.cross_entropy(scores, targets, weights, label_smoothing=smoothing, reduction="sum")
@@ -317,6 +330,8 @@ def _fit_network(
         assert dev is not None
         with eval_mode(feature_head):
             scored = dev.evaluate(model)
+        if data.problem == MULTI_LABEL:
+            scored = choose_label_thresholds(model, scored)[1]
         return {**scored.scores, "score": data.score(scored)}
 
     objective = make_vector_objective(

@@ -23,18 +23,22 @@ from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
     adapt_model,
+    choose_label_thresholds,
     class_weights,
     count_truncated,
     finetune_fingerprint,
+    set_label_thresholds,
     write_outputs,
 )
 from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner, Objective
 from cloze.objectives.labelled import (
     make_choice_objective,
     make_classification_objective,
+    make_multi_label_objective,
     make_regression_objective,
     make_span_objective,
 )
@@ -75,8 +79,11 @@ def finetune_model(
         ),
     )
     # a run that a signal stopped ends at once; the threshold is chosen when it is resumed
-    if result.score is not None and data.task.allow_no_answer and not result.stopped:
-        result = _set_threshold(result, data, out, recipe)
+    if result.score is not None and not result.stopped:
+        if data.problem == MULTI_LABEL:
+            result = set_label_thresholds(result, data, out, recipe)
+        elif data.task.allow_no_answer:
+            result = _set_threshold(result, data, out, recipe)
     write_outputs(out, data, truncated)
     return replace(result, truncated=truncated)
 
@@ -104,9 +111,10 @@ def task_objective(
             else make_choice_objective(head, smoothing=smoothing)
         )
     weights = class_weights(data, recipe, device)
-    return make_classification_objective(
-        head, weights=weights, smoothing=recipe.loss.label_smoothing
+    make = (
+        make_multi_label_objective if data.problem == MULTI_LABEL else make_classification_objective
     )
+    return make(head, weights=weights, smoothing=recipe.loss.label_smoothing)
 
 
 def depth_of(name: str, layers: int) -> int:
@@ -196,6 +204,8 @@ def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[Encoded
 
 def _evaluate(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
     scored = score_predictions(model, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
+    if data.problem == MULTI_LABEL:
+        _, scored = choose_label_thresholds(model, scored)
     return {**scored.scores, "score": data.score(scored)}
 
 

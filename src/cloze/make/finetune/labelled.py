@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
@@ -34,12 +35,22 @@ from cloze.files import PathLike, write_json
 from cloze.make.extend_model import extend_model
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.run import run_fingerprint
+from cloze.metrics.multi_label import find_label_thresholds, make_label_matrix
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.nn.fuse import move_to_device
 from cloze.report.page import write_report
-from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, find_main_metric, metric_kind
+from cloze.tasks.evaluate_labelled import (
+    TASK_FUNCTIONS,
+    compute_metrics,
+    find_main_metric,
+    label_probabilities,
+    metric_kind,
+    score_predictions,
+)
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
-from cloze.train.callbacks import CallbackList
-from cloze.train.run_files import DATA_FACTS
+from cloze.train.callbacks import CallbackList, RunResult
+from cloze.train.run_files import DATA_FACTS, METRICS_FILE, append_metrics
+from cloze.train.step_metrics import make_kept_row
 
 EXAMPLES = {
     "classify": TextExample,
@@ -88,8 +99,15 @@ class Labelled:
         }
 
     def class_weights(self) -> Tensor:
-        """Examples / (classes · examples of the class), so that every class counts the same."""
+        """Examples / (classes · examples of the class), so that every class counts the same.
+
+        With several labels per text, each label has two classes: texts without and with it (2 c).
+        """
         total = sum(self.counts.values())
+        if self.problem == MULTI_LABEL:  # examples without and with each label
+            counts = torch.tensor([self.counts[name] for name in self.labels])
+            both = torch.stack([len(self.train) - counts, counts])
+            return len(self.train) / (2 * both.clamp(min=1))
         weights = [total / (len(self.labels) * max(1, self.counts[name])) for name in self.labels]
         return torch.tensor(weights)
 
@@ -132,7 +150,7 @@ def read_labelled_data(
         # the training data decide whether labels are numbers
         number = isinstance(train_examples[0].label, float)
         recipe = replace(recipe, data=replace(recipe.data, is_regression=number))
-    dev_examples = list(_read_examples(recipe, dev, errors))
+    dev_examples = list(_read_examples(recipe, dev, errors, train_examples))
     held_out = not dev_examples and recipe.data.hold_out > 0
     if held_out:
         is_dev = [_is_held_out(one, recipe.data.hold_out) for one in train_examples]
@@ -140,7 +158,9 @@ def read_labelled_data(
         train_examples = [one for one, out in zip(train_examples, is_dev, strict=True) if not out]
     if not train_examples:
         raise InputError("there are no training examples", fix="check the files of --train")
-    labels, problem, counts = labels_of(recipe.task, train_examples)
+    labels, problem, counts = labels_of(
+        recipe.task, train_examples, dev_examples if held_out else ()
+    )
     if problem == "regression":
         recipe.check_regression()
     _check_dev_labels(metric_kind(recipe.task, problem), dev_examples, labels)
@@ -218,6 +238,31 @@ def adapt_model(
     return model
 
 
+def choose_label_thresholds(
+    model: Model, scored: ScoredPredictions
+) -> tuple[Model, ScoredPredictions]:
+    """The model with the thresholds that give each label its best F1, and its scores with them."""
+    assert model.task is not None
+    gold = make_label_matrix(scored.gold, model.labels)
+    found = find_label_thresholds(gold, label_probabilities(scored.predictions, model.labels))
+    thresholds = dict(zip(model.labels, found, strict=True))
+    task = replace(model.task, thresholds=thresholds)
+    predictions = [one.apply_thresholds(thresholds) for one in scored.predictions]
+    return replace(model, task=task), compute_metrics(model, task, scored.examples, predictions)
+
+
+def set_label_thresholds(
+    result: RunResult, data: Labelled, out: Path, recipe: FinetuneRecipe
+) -> RunResult:
+    """Choose the thresholds of the best model on the dev data, and store them in its folder."""
+    best = load(out, quiet=True)
+    scored = score_predictions(best, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
+    chosen, scored = choose_label_thresholds(best, scored)
+    chosen.save_into(out)
+    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, scored.scores))
+    return replace(result, score=data.score(scored), scores=scored.scores)
+
+
 def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
     """The weight of each class in the loss; None if all are equal."""
     is_balanced = recipe.loss.class_weights == "balanced"
@@ -243,7 +288,7 @@ def write_outputs(out: Path, data: Labelled, truncated: int) -> None:
 
 
 def labels_of(
-    task: str, examples: Sequence[Any]
+    task: str, examples: Sequence[Any], held_out: Sequence[Any] = ()
 ) -> tuple[tuple[str, ...], str | None, Counter[str]]:
     """The labels in a stable order, the problem type, and the number of examples of each label."""
     if task in ("answer", "choose"):
@@ -260,6 +305,15 @@ def labels_of(
         )
     if any(isinstance(one.label, float) for one in examples):
         return ("LABEL_0",), "regression", Counter()
+    if any(isinstance(one.label, tuple) for one in examples):
+        counts = count_labels(examples)
+        # a rare label may occur in the held-out part only
+        names = sorted({*counts, *count_labels(held_out)}, key=_label_sort_key)
+        if not names:
+            raise InputError(
+                "no example has a label", fix="check the label column, or add labels to examples"
+            )
+        return tuple(names), MULTI_LABEL, counts
     counts = Counter(one.label for one in examples)
     if len(counts) == 1:
         raise InputError(
@@ -269,11 +323,16 @@ def labels_of(
     return tuple(sorted(counts, key=_label_sort_key)), "single_label_classification", counts
 
 
+def count_labels(examples: Sequence[Any]) -> Counter[str]:
+    """How many examples have each label, if an example may have several."""
+    return Counter(label for one in examples for label in gold_label("multi_label", one))
+
+
 def _check_dev_labels(kind: str, examples: Sequence[Any], labels: Sequence[str]) -> None:
     """Check that the labels of the dev data are known, before the first epoch and not after it."""
     for one in examples:
         gold = gold_label(kind, one)
-        for label in {"classify": [gold], "tag": gold}.get(kind, []):
+        for label in {"classify": [gold], "tag": gold, "multi_label": gold}.get(kind, []):
             label_index(labels, label, one.origin)
 
 
@@ -284,7 +343,10 @@ def _label_sort_key(label: str) -> tuple[bool, float, str]:
 
 
 def _read_examples(
-    recipe: FinetuneRecipe, given: PathLike | Iterable[Any], errors: list[InputError]
+    recipe: FinetuneRecipe,
+    given: PathLike | Iterable[Any],
+    errors: list[InputError],
+    train: Sequence[Any] = (),
 ) -> Iterator[Any]:
     listed = list_sources(given)
     if listed and not _is_source(listed[0]):
@@ -297,8 +359,13 @@ def _read_examples(
             "text_column": table.text_column,
             "pair_column": table.pair_column,
             "label_column": table.label_column,
+            "label_delimiter": table.label_delimiter,
             "is_regression": table.is_regression,
         }
+        if train:  # the training data decide whether there are several labels, and which
+            several = isinstance(train[0].label, tuple)
+            options["is_multi_label"] = several
+            options["labels"] = set(count_labels(train)) if several else None
     if recipe.task == "tag":
         options |= {"tag_column": table.tag_column, "tag_scheme": table.tag_scheme}
     return TASK_FUNCTIONS[recipe.task].read(listed, **options)

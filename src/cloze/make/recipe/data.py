@@ -90,9 +90,17 @@ class LabelledData(Config):
         Flag("--pair-column", "COLUMN", only=("classify",)),
     ] = None
     label_column: Annotated[
-        str | None,
-        Help("Column of the label (default: auto-detected)"),
+        tuple[str, ...],
+        Help(
+            "Column of the label (default: auto-detected); repeated: columns of 0 and 1, one per "
+            "label"
+        ),
         Flag("--label-column", "COLUMN", only=("classify",)),
+    ] = ()
+    label_delimiter: Annotated[
+        str | None,
+        Help("Delimiter of several labels in the label column (default: auto-detected)"),
+        Flag("--label-delimiter", "TEXT", only=("classify",)),
     ] = None
     is_regression: Annotated[
         bool | None,

@@ -38,8 +38,9 @@ def map_options(
                 continue
             raise OptionError(name, owner, fix=_suggest_option(name, cls, known))
         path, info = known[name]
-        is_number = isinstance(value, int) and name.endswith("_column")
-        paths[path] = _convert_option(info, str(value) if is_number else value)
+        if name.endswith("_column"):  # a column may be given by its number
+            value = _convert_column(value)
+        paths[path] = _convert_option(info, value)
         check_value(name, info.annotation, paths[path])
     return paths
 
@@ -87,6 +88,12 @@ def _convert_option(info: FieldInfo, value: Any) -> Any:  # noqa: ANN401
         return int(value)
     number = float(value)
     return int(number) if info.hint is int and number.is_integer() else number
+
+
+def _convert_column(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, list | tuple):
+        return [_convert_column(one) for one in value]
+    return str(value) if isinstance(value, Integral) else value
 
 
 def _convert_text(value: object) -> object:

@@ -18,6 +18,7 @@ from cloze.models.configs.base import (
 
 MAX_LABELS = 1 << 16
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
+MULTI_LABEL = "multi_label_classification"  # several labels per text
 DEFAULT_LABELS = ("LABEL_0", "LABEL_1")  # of Hugging Face configurations without label names
 
 

@@ -1,0 +1,95 @@
+"""Metrics of several labels per example, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+
+from cloze.metrics.multi_label import (
+    RankedLabels,
+    find_label_thresholds,
+    find_majority_labels,
+    make_label_matrix,
+    score_label_matrix,
+)
+from cloze.metrics.scorer import make_scorer
+
+LABELS = ("a", "b", "c", "d", "never")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Labels, probabilities with ties, and predictions at 0.5; one label never occurs."""
+    rng = np.random.default_rng(0)
+    gold = rng.random((60, 5)) < [0.6, 0.3, 0.1, 0.05, 0]
+    gold[0] = True
+    gold[:, 4] = False
+    probabilities = np.round(np.clip(gold * 0.3 + rng.random((60, 5)) * 0.7, 0, 1), 1)
+    return gold, probabilities, probabilities >= 0.5
+
+
+def names(matrix):
+    return [tuple(np.array(LABELS)[row]) for row in matrix]
+
+
+def test_scores_are_those_of_scikit_learn(drawn):
+    metrics = pytest.importorskip("sklearn.metrics")
+    gold, probabilities, predicted = drawn
+    found = make_scorer(
+        "multi_label", names(gold), names(predicted), labels=LABELS, probabilities=probabilities
+    ).scores
+    seen = gold.any(0) | predicted.any(0)
+    options = {"zero_division": 0}
+    assert found["f1_micro"] == pytest.approx(metrics.f1_score(gold, predicted, average="micro"))
+    assert found["f1_macro"] == pytest.approx(
+        metrics.f1_score(gold[:, seen], predicted[:, seen], average="macro", **options)
+    )
+    assert found["f1_samples"] == pytest.approx(
+        metrics.f1_score(gold, predicted, average="samples", **options)
+    )
+    assert found["subset_accuracy"] == pytest.approx(metrics.accuracy_score(gold, predicted))
+    some = gold.any(0)
+    assert found["mean_average_precision"] == pytest.approx(
+        metrics.average_precision_score(gold[:, some], probabilities[:, some], average="macro")
+    )
+    each = metrics.precision_recall_fscore_support(gold, predicted, **options)
+    for number, one in enumerate(score_label_matrix(gold, predicted)):
+        want = [column[number] for column in each]
+        assert [one.precision, one.recall, one.f1, one.support] == pytest.approx(want)
+
+
+def test_a_subset_is_scored_as_its_examples_alone(drawn):
+    gold, probabilities, predicted = drawn
+    both = names(gold), names(predicted)
+    scorer = make_scorer("multi_label", *both, labels=LABELS, probabilities=probabilities)
+    chosen = np.array([3, 3, 0, 41, 7, 7, 7])
+    alone = make_scorer(
+        "multi_label",
+        *([side[n] for n in chosen] for side in both),
+        labels=LABELS,
+        probabilities=probabilities[chosen],
+    )
+    assert scorer.score_subset(chosen) == pytest.approx(alone.scores)
+    assert np.isnan(RankedLabels(gold, probabilities).average_precisions(chosen)[4])
+
+
+def test_each_threshold_has_the_highest_f1(drawn):
+    gold, probabilities, _ = drawn
+    thresholds = find_label_thresholds(gold, probabilities)
+    assert thresholds[4] == 0.5  # there is nothing to choose it by
+    tuned = score_label_matrix(gold, probabilities >= thresholds)
+    for number, one in enumerate(tuned[:4]):
+        tried = [
+            score_label_matrix(gold, probabilities >= cut)[number].f1
+            for cut in np.linspace(0, 1, 101)
+        ]
+        assert one.f1 == pytest.approx(max(tried))
+    # a threshold of 0.5 stays if none is better
+    perfect = np.where(gold, 0.9, 0.1)
+    assert find_label_thresholds(gold, perfect) == [0.5] * 5
+
+
+def test_the_majority_baseline_is_the_best_constant_prediction():
+    gold = [("a",), ("a", "b"), ("a", "b"), ("c",), ()]
+    assert find_majority_labels(gold, ("a", "b", "c")) == ["a", "b"]
+    assert find_majority_labels([("a",), ("a",), ("b",)], ("b", "a")) == ["a"]
+    matrix = make_label_matrix(gold, ("a", "b", "c"))
+    assert matrix.sum(0).tolist() == [3, 2, 1]
