@@ -48,7 +48,8 @@ from cloze.tasks.evaluate_labelled import (
     score_predictions,
 )
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
-from cloze.train.callbacks import CallbackList, RunResult
+from cloze.train.callbacks import CallbackList
+from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, METRICS_FILE, append_metrics
 from cloze.train.step_metrics import make_kept_row
 

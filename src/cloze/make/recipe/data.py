@@ -90,13 +90,13 @@ class LabelledData(Config):
         Flag("--pair-column", "COLUMN", only=("classify",)),
     ] = None
     label_column: Annotated[
-        tuple[str, ...],
+        tuple[str, ...] | None,
         Help(
             "Column of the label (default: auto-detected); repeated: columns of 0 and 1, one per "
             "label"
         ),
         Flag("--label-column", "COLUMN", only=("classify",)),
-    ] = ()
+    ] = None
     label_delimiter: Annotated[
         str | None,
         Help("Delimiter of several labels in the label column (default: auto-detected)"),
