@@ -116,15 +116,15 @@ def write_directive(path: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def choose_page(name: str, home: str) -> str:
+def choose_page(name: str, module: str) -> str:
     """The page of a public name, by the module that defines it."""
     if name in EVALUATION:
         return "evaluation"
-    if name in MODELS or not home.startswith(
+    if name in MODELS or not module.startswith(
         ("cloze.tasks", "cloze.make", "cloze.report", "cloze.train")
     ):
         return "models"
-    return "inference" if home.startswith("cloze.tasks") else "training"
+    return "inference" if module.startswith("cloze.tasks") else "training"
 
 
 def find_results(package: griffe.Module, path: str) -> list[str]:

@@ -1,26 +1,18 @@
 """A folder with the files and models that the documents name, as small as they may be."""
 
-import gzip
-import json
-import lzma
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import cloze
 from cloze.models import registry
+from document_files import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = re.findall(
-    r"\w+",
-    """the a king queen man woman river piano breakfast lunch dinner violin france italy city dog
-    cat film door garden stock market is was opened played ate saw fine dull old new in of and""",
-)
 # (regular expression, replacement): what makes the recipes small
 REDUCED = [
     (r"^num_layers = \d+", "num_layers = 1"),
@@ -34,99 +26,6 @@ REDUCED = [
     (r"^(minutes|steps) = [\d.]+", "steps = 2"),
     (r'^dtype = "bfloat16"', "fast = true"),  # on a CPU: batches made as on a GPU
 ]
-
-
-def sentences(count: int, seed: int) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, rng.integers(4, 10))) + "." for _ in range(count)]
-
-
-def running_text(documents: int, seed: int) -> str:
-    lines = sentences(3 * documents, seed)
-    return "\n\n".join("\n".join(lines[n : n + 3]) for n in range(0, len(lines), 3)) + "\n"
-
-
-def table(count: int, seed: int) -> str:
-    rows = [f"{text}\t{'good' if 'king' in text else 'bad'}" for text in sentences(count, seed)]
-    return "\n".join(["sentence\tlabel", *rows]) + "\n"
-
-
-def acceptability(count: int, seed: int) -> str:
-    """CoLA's layout: label in the second column, text in the fourth, no header."""
-    texts = sentences(count, seed)
-    return "".join(f"x\t{number % 2}\t\t{text}\n" for number, text in enumerate(texts))
-
-
-def columns(count: int, seed: int) -> str:
-    """Words and their tags, as in CoNLL-2003's files."""
-    found = []
-    for text in sentences(count, seed):
-        words = text.rstrip(".").split()
-        found.append("\n".join(f"{word} {'B-X' if word == 'king' else 'O'}" for word in words))
-    return "\n\n".join(found) + "\n"
-
-
-def questions(count: int, seed: int) -> str:
-    """SQuAD's layout."""
-    asked = []
-    for number, text in enumerate(sentences(count, seed)):
-        answer = {"text": text.split()[1], "answer_start": text.index(" ") + 1}
-        asked.append(
-            {
-                "context": text,
-                "qas": [{"id": str(number), "question": "who?", "answers": [answer]}],
-            }
-        )
-    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": asked}]})
-
-
-def choices(count: int, seed: int) -> str:
-    texts = sentences(3 * count, seed)
-    rows = [
-        {"context": texts[n], "endings": [texts[n + 1], texts[n + 2]], "label": n % 2}
-        for n in range(0, 3 * count, 3)
-    ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def scored_pairs(count: int, seed: int) -> str:
-    texts = sentences(2 * count, seed)
-    rows = [f"{texts[2 * n]}\t{texts[2 * n + 1]}\t{n % 6}.0" for n in range(count)]
-    return "\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n"
-
-
-def word_vectors() -> str:
-    rng = np.random.default_rng(0)
-    return "".join(f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=8))}\n" for word in WORDS)
-
-
-FILES: dict[str, str] = {
-    **{f"text/{name}.txt": running_text(60, seed) for seed, name in enumerate("ab")},
-    "more/c.txt": running_text(40, 3),
-    "texts/d.txt": running_text(40, 30),
-    "glue/CoLA/train.tsv": acceptability(20, 31),
-    "glue/CoLA/dev.tsv": acceptability(10, 32),
-    "held-out.txt": running_text(20, 4),
-    **{f"{name}.tsv": table(40, seed) for seed, name in enumerate(("train", "dev", "test"), 5)},
-    "reviews.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in sentences(5, 8)),
-    **{f"{n}.train": columns(30, 9) for n in ("ner", "eng")},
-    **{n: columns(10, 10) for n in ("ner.dev", "eng.testa")},
-    "squad.json": questions(30, 11),
-    "choices.jsonl": choices(30, 12),
-    "STS-B/dev.tsv": scored_pairs(20, 13),
-    **{
-        f"{part}.{language}": "\n".join(sentences(count, seed)) + "\n"
-        for seed, (part, count) in enumerate(
-            (("train", 60), ("val", 5), ("test", 5), ("more", 40)), 14
-        )
-        for language in ("en", "de")
-    },
-    "minimal-pairs.tsv": "a dog is old\tdog a is old\nthe king was in\tthe was king in\n",
-    "glove.txt": word_vectors(),
-    "questions-words.txt": ": one\nman king woman queen\nfrance italy dog cat\n",
-    "simlex999.csv": "word1,word2,score\nking,queen,8.0\ndog,cat,6.0\nriver,piano,1.0\n",
-}
-COMPRESSED = ("text/e", "wiki-00", "wiki-01", "wiki-02", "wiki-03", "wiki-zh-00", "books-00")
 
 
 def make_bert(out: Path, *settings: str) -> None:
@@ -201,15 +100,7 @@ NEEDS = {
 def workspace(tmp_path_factory: pytest.TempPathFactory, reduced_recipes: None) -> Path:
     """The files; models are added when a document names them."""
     folder = tmp_path_factory.mktemp("workspace")
-    for name, text in FILES.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    text = running_text(40, 30).encode()
-    for name in COMPRESSED:
-        (folder / f"{name}.txt.xz").write_bytes(lzma.compress(text))
-    rows = gzip.compress(FILES["reviews.jsonl"].encode())
-    (folder / "more/reviews.jsonl.gz").write_bytes(rows)
+    write_files(folder)
     return folder
 
 

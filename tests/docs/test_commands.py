@@ -2,11 +2,11 @@
 
 A document is run from top to bottom in a folder with the files and models it names (conftest.py).
 Long commands are shortened by SUBSTITUTIONS. What cannot run is in EXCEPTIONS, with the reason;
-of that, and of commands within sentences, the flags are checked.
+of that, of commands within sentences and of tutorials (`make tutorials` runs them), the flags are
+checked.
 """
 
 import contextlib
-import doctest
 import functools
 import io
 import json
@@ -17,20 +17,21 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cloze.cli import main
 from cloze.cli.app import COMMANDS, load_command
+from document_examples import Example, read_examples, run_session
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     path.relative_to(ROOT).as_posix()
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 ]
+AS_WRITTEN = ("docs/tutorials/", "docs/coming-from/")  # run by `make tutorials`
 NUMBER = r"\d+\.\d+"
 EXAMPLE = "example"  # the file name of Python examples
 
@@ -66,45 +67,6 @@ EXCEPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Example:
-    """A command, or a block of Python, and where it is."""
-
-    line: int
-    kind: str  # "shell", "python" or "session" (>>> with its output)
-    text: str
-    output: str = ""  # of a command, as the document shows it
-
-
-def read_examples(text: str) -> Iterator[Example]:
-    """The examples in fenced blocks."""
-    for block in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
-        line = text.count("\n", 0, block.start()) + 2
-        language, body = block[1], block[2]
-        if language == "python":
-            yield Example(line, "session" if body.startswith(">>>") else "python", body)
-        elif language in ("", "bash"):
-            yield from read_commands(line, body, everything=language == "bash")
-
-
-def read_commands(first: int, body: str, *, everything: bool) -> Iterator[Example]:
-    """The commands of a block: all lines of one in bash, else those after a `$`."""
-    lines = re.sub(r"\\\n", lambda _: "\x00", body).splitlines()
-    number, found = first, None
-    for line in lines:
-        length = 1 + line.count("\x00")
-        command = re.sub(r"\s*\x00\s*", " ", line)
-        if everything or command.startswith("$ "):
-            if found:
-                yield found
-            found = Example(number, "shell", command.removeprefix("$ "))
-        elif found:
-            found = Example(found.line, found.kind, found.text, found.output + line + "\n")
-        number += length
-    if found and found.text.strip():
-        yield found
-
-
 def shorten(text: str) -> str:
     for pattern, replacement in SUBSTITUTIONS:
         text = re.sub(pattern, replacement, text, flags=re.S)
@@ -116,9 +78,18 @@ def read_exception(command: str) -> str | None:
     return next((why for one, why in EXCEPTIONS.items() if re.match(one, command)), None)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [one for one in DOCUMENTS if not one.startswith(AS_WRITTEN)])
 def test_examples_run(document, provide):
     run_examples(document, list(read_examples((ROOT / document).read_text("utf-8"))), provide)
+
+
+@pytest.mark.parametrize("document", [one for one in DOCUMENTS if one.startswith(AS_WRITTEN)])
+def test_commands_of_tutorials_have_flags_that_exist(document):
+    for example in read_examples((ROOT / document).read_text("utf-8")):
+        if example.kind == "python":
+            compile(example.text, document, "exec")
+        elif example.text.startswith(("cloze ", "make ")):
+            check_arguments(example.text)
 
 
 def test_examples_of_the_help_run(provide):
@@ -161,7 +132,7 @@ def run_example(example: Example) -> None:
             warnings.simplefilter("default")
             exec(code, {"overwriting": overwriting})
     else:
-        run_session(example.text)
+        run_session(example.text, {})
 
 
 def write_module(path: Path, text: str) -> None:
@@ -201,15 +172,6 @@ def find_fields(value: object) -> list[str]:
 def overwriting(function: Callable[..., object]) -> Callable[..., object]:
     """A training function that writes where the fixture or an earlier example has written."""
     return functools.partial(function, force=True)
-
-
-def run_session(text: str) -> None:
-    """A session in the manner of the Python prompt, whose output must be as shown."""
-    test = doctest.DocTestParser().get_doctest(text, {}, "session", None, 0)
-    report = io.StringIO()
-    flags = doctest.NORMALIZE_WHITESPACE
-    failed = doctest.DocTestRunner(optionflags=flags).run(test, out=report.write).failed
-    assert not failed, report.getvalue()
 
 
 def run_command(text: str) -> str:
