@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench docs package figures clean
+.PHONY: help demo check test test-gpu stress lint format bench docs tutorials package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -66,6 +66,9 @@ bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 docs: $(VENV)/.docs      ## the documentation site: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	$(BIN)/python tools/check_site.py site
+
+tutorials: $(VENV)/.dev  ## run the tutorials and the comparisons with other libraries as they are written
+	HF_HUB_OFFLINE=1 $(BIN)/python tests/document_examples.py docs/tutorials/*.md docs/coming-from/*.md
 
 package: | $(BIN)/python  ## source distribution and wheel, in dist/
 	$(BIN)/pip install --quiet 'build>=1.2'

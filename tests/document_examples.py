@@ -127,9 +127,12 @@ def run_shell(script: str) -> str:
 
 
 def run_table(text: str, names: dict[str, object]) -> None:
-    """Run both sides of every row that has code of two libraries side by side."""
+    """Run both sides of every row that has code of two libraries side by side.
+
+    A row with … is an outline.
+    """
     for row in ROW.finditer(text):
-        for code in row.groups():
+        for code in row.groups() if "…" not in row[0] else ():
             try:
                 exec(compile(code.replace("\\|", "|"), "table", "exec"), names)
             except Exception as error:
