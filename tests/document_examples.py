@@ -2,9 +2,9 @@
 
 `python tests/document_examples.py docs/tutorials/*.md` runs each document from top to bottom in an
 empty folder, with the Python that runs this script: `make tutorials` in the environment for
-development, `make wheel-docs` in a clean one. It needs only the standard library. With --update, the
-outputs that a document shows (a block marked `text` after a block of code) are replaced by those of
-the run.
+development, `make wheel-docs` in a clean one. It needs only the standard library. With --update,
+the outputs that a document shows (a block marked `text` after a block of code) are replaced by
+those of the run.
 """
 
 import argparse
