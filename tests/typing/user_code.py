@@ -54,7 +54,7 @@ def load_models() -> None:
 
 def use_one_text() -> None:
     model = cloze.load("runs/films")
-    filled = model.fill("A [MASK] film.", top=3, candidates=("good", "bad"))
+    filled = model.fill("A [MASK] film.", top=3, candidates={"good", "bad"})
     assert_type(filled, FillResult)
     assert_type(filled.best, str)
     assert_type(filled.masks[0].predictions[0].score, float)
@@ -116,6 +116,7 @@ def embed_texts() -> None:
     similarity = vectors @ vectors.T
     print(similarity.round(2), model.embed("One text.").shape, model.embed(read_texts())[0])
     assert_type(model.embed(["A text."], pooling="none"), list[TokenVectors | None])
+    assert_type(model.embed("A text.", pooling="none"), TokenVectors)
     for one in model.embed(["A text."], pooling="none"):
         if one is not None:
             print(one.encoding.tokens, one.vectors.shape)
@@ -163,6 +164,7 @@ def evaluate_models() -> None:
     model.evaluate(pd.read_csv("test.csv"), text_column="text", label_column="label")
     compared = cloze.compare(["runs/films", Path("runs/other")], "test.tsv", seed=1)
     print(compared.to_dict())
+    cloze.compare([model, cloze.load("runs/other")], "test.tsv")
     cloze.compare({"mine": model, "other": Path("runs/other")}, Path("test.tsv"))
 
 

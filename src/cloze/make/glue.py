@@ -100,7 +100,7 @@ def glue(
     out: PathLike | None = None,
     recipe: Recipe | PathLike | None = None,
     *,
-    tasks: Sequence[str] = (),
+    tasks: str | Iterable[str] = (),
     settings: Settings = (),
     limit: int | None = None,
     force: bool = False,
@@ -130,7 +130,7 @@ def glue(
     """
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)
-    found = _find_tasks(data, tasks)
+    found = _find_tasks(data, [tasks] if isinstance(tasks, str) else list(tasks))
     models = None if isinstance(model, Model) else _find_models(Path(model))
     if models is not None:
         return GlueTable(rows=tuple(_score_model(one, models, limit) for one in found))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -40,6 +40,7 @@ from cloze.tasks.scored_predictions import OnBadRow
 if TYPE_CHECKING:
     from cloze.tasks.evaluate_translator import TranslatorScores
 
+Models = Mapping[str, Any] | Iterable[Model | PathLike] | PathLike
 OPTIONS = {  # by `evaluation_kind`
     "language": ("text_column", "skip_bad"),
     "translator": ("truncation", "bleu", "resamples"),
@@ -56,7 +57,7 @@ OPTIONS = {  # by `evaluation_kind`
 
 
 def compare(
-    models: Mapping[str, Any] | Sequence[PathLike] | PathLike,
+    models: Models,
     data: Data,
     *,
     truncation: str | None = None,
@@ -80,7 +81,7 @@ def compare(
     option that does not apply to the models is an error.
 
     Args:
-        models: a list of folders, or a mapping of names to models or folders.
+        models: several folders or models from `cloze.load`, or a mapping of names to such.
         data: files, folders, globs or `-` (standard input); a data frame (pandas, polars),
             a `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
             labels); or examples of `cloze.data.labelled`.
@@ -162,23 +163,29 @@ def count_parameters(model: Any) -> int:  # noqa: ANN401 - any that is loaded
     return int(getattr(model, "num_parameters", 0))
 
 
-def _open_models(
-    models: Mapping[str, Any] | Sequence[PathLike] | PathLike, device: str | None, dtype: str
-) -> dict[str, Any]:
-    if not isinstance(models, Mapping):
-        if isinstance(models, str) or not isinstance(models, Sequence):
-            models = [models]
-        for one in models:
-            if not isinstance(one, str | os.PathLike):
-                raise InputError(
-                    f"compare needs a name for each model, but was given a {type(one).__name__}",
-                    fix='pass a mapping: {"mine": model, "other": "runs/other"}',
-                )
-    named = models if isinstance(models, Mapping) else {str(one): one for one in models}
+def _name_model(model: object) -> str:
+    """The name of a model that is given without one: its folder."""
+    if isinstance(model, Model) and model.folder is not None:
+        return str(model.folder)
+    if not isinstance(model, str | os.PathLike):
+        raise InputError(
+            f"compare needs a name for each model, but was given a {type(model).__name__}",
+            fix='pass a mapping: {"mine": model, "other": "runs/other"}',
+        )
+    return str(model)
+
+
+def _open_models(models: Models, device: str | None, dtype: str) -> dict[str, Any]:
+    if isinstance(models, Mapping):
+        named = dict(models)
+    else:
+        are_several = isinstance(models, Sequence | Set | Iterator) and not isinstance(models, str)
+        listed: list[object] = list(models) if are_several else [models]  # type: ignore[arg-type]
+        named = {_name_model(one): one for one in listed}
+        if len(named) < len(listed):
+            raise InputError("a model is given twice", fix="give each model once")
     if not named:
         raise InputError("no model was given to compare", fix="name two or more models")
-    if len(named) < len(models):
-        raise InputError("a model is given twice", fix="give each model once")
     return {
         name: load(one, device=device, dtype=dtype, quiet=True)
         if isinstance(one, str | os.PathLike)

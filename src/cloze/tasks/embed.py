@@ -56,9 +56,17 @@ class EmbedOptions(TypedDict, total=False):
 
 
 @overload
-def embed(  # type: ignore[overload-overlap]  # "none" is a str too; the first that fits is taken
+def embed(  # type: ignore[overload-overlap]  # the first that fits is taken
     model: Model | PathLike,
-    texts: str | Texts,
+    texts: str,
+    *,
+    pooling: Literal["none"],
+    **options: Unpack[EmbedOptions],
+) -> TokenVectors: ...
+@overload
+def embed(  # type: ignore[overload-overlap]  # "none" is a str too
+    model: Model | PathLike,
+    texts: Texts,
     *,
     pooling: Literal["none"],
     **options: Unpack[EmbedOptions],
@@ -86,8 +94,8 @@ def embed(
     progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
     on_truncated: OnTruncated | None = None,
-) -> Vectors | list[TokenVectors | None]:
-    """Compute one vector per text (b d), or with `pooling="none"` one per token.
+) -> Vectors | TokenVectors | list[TokenVectors | None]:
+    """Compute the vector of a text (d), or of several (b d); with `pooling="none"` one per token.
 
     Args:
         model: an encoder, or its folder.
@@ -106,12 +114,12 @@ def embed(
             (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch.
         progress: called with the number of sequences done.
-        on_error: called with the index and the error of a text that fails; its row is NaN (None
-            with pooling none). Default: the error is raised.
+        on_error: called with the index and the error of one of several texts that fails; its row is
+            NaN (None with pooling none). Default: the error is raised.
         on_truncated: called with the index of a truncated text and the number of characters that
             were not read, in place of the warning.
     """
-    model = open_model(model, "embed")
+    model, is_single = open_model(model, "embed"), isinstance(texts, str)
     rows = check_texts(texts, text_column=text_column)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)
@@ -123,7 +131,12 @@ def embed(
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
     encoded = encode_texts(
-        model, rows, truncation=truncation, overlap=overlap, aligned=by_token, on_error=on_error
+        model,
+        rows,
+        truncation=truncation,
+        overlap=overlap,
+        aligned=by_token,
+        on_error=None if is_single else on_error,
     )
     _report_truncated(encoded, on_truncated, None if truncation else model.max_length)
     out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
@@ -135,11 +148,12 @@ def embed(
         if len(whole) < len(keys):
             kept.update(zip(keys, vectors.float().cpu(), strict=True))
     if by_token:
-        return [_make_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
+        found = [_make_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
+        return found[0] if is_single and found[0] else found
     for row, one in encoded.items():
         if one.windows:
             out[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)
-    return out.numpy()
+    return out[0].numpy() if is_single else out.numpy()
 
 
 def embed_stream(

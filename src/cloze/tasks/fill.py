@@ -1,6 +1,6 @@
 """`fill`: predict masked tokens.  m masks of a text, v tokens of the vocabulary."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, overload
 
@@ -99,7 +99,7 @@ class FillOptions(TypedDict, total=False):
     """The options of `fill`."""
 
     top: int
-    candidates: Sequence[str] | None
+    candidates: Iterable[str] | None
     truncation: str | None
     skip_blank: bool
     text_column: str | int | None
@@ -120,7 +120,7 @@ def fill(
     text: str | Texts,
     *,
     top: int = 5,
-    candidates: Sequence[str] | None = None,
+    candidates: Iterable[str] | None = None,
     truncation: str | None = None,
     skip_blank: bool = False,
     text_column: str | int | None = None,

@@ -122,7 +122,7 @@ def test_a_broken_row_is_told(base, data, tmp_path, content):
 
 
 def test_a_task_that_was_begun_goes_on(base, data, tmp_path, monkeypatch):
-    glue(base, data, tmp_path / "whole", tasks=["cola"], settings=FAST)
+    glue(base, data, tmp_path / "whole", tasks="cola", settings=FAST)
     whole = json.loads((tmp_path / "whole" / "CoLA" / "glue.json").read_text())
     glue(base, data, tmp_path / "cut", tasks=["CoLA"], settings=FAST)
     begun = tmp_path / "cut" / "CoLA" / "glue.json"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.checkpoint.load import load
 from cloze.checkpoint.task import Task
 from cloze.data.labelled.examples import Origin, TaggedExample, TextExample
 from cloze.errors import InputError
@@ -89,6 +90,15 @@ def test_folders_and_files(tmp_path, examples):
     assert len(made.skipped) == 1
     assert "1 rows skipped" in made.note
     assert (str(folders[1]), 60, 60) in seen
+
+
+def test_loaded_models_are_named_by_their_folders(tmp_path, examples):
+    folders = [classifier(seed).save(tmp_path / str(seed)) for seed in (0, 1)]
+    for given in ([*map(load, folders)], iter(folders)):
+        found = compare(given, examples, resamples=2)
+        assert [entry.name for entry in found.entries] == [*map(str, folders)]
+    with raises(InputError, "twice"):
+        compare([load(folders[0]), folders[0]], examples, resamples=2)
 
 
 def test_the_table_the_page_and_the_data(tmp_path, examples):

@@ -111,7 +111,7 @@ def test_the_folder_s_own_ways_are_the_default():
     both = cloze.embed(own, TEXTS, **options)
     np.testing.assert_allclose(both, np.concatenate(asked, axis=1), atol=1e-6)
     # its limit of 5 leaves "b c d" of "b c d e f"
-    np.testing.assert_allclose(both[3], cloze.embed(own, "b c d", normalize=False)[0], atol=1e-6)
+    np.testing.assert_allclose(both[3], cloze.embed(own, "b c d", normalize=False), atol=1e-6)
 
 
 @given(
@@ -124,7 +124,7 @@ def test_order_and_batch_size_change_nothing(texts, tokens):
     whole = cloze.embed(model, texts, batch_tokens=tokens)
     assert whole.shape == (len(texts), 8)
     for text, vector in zip(texts, whole, strict=True):
-        np.testing.assert_allclose(vector, cloze.embed(model, text)[0], atol=1e-5)
+        np.testing.assert_allclose(vector, cloze.embed(model, text), atol=1e-5)
 
 
 @given(st.lists(st.integers(1, 50)), st.integers(1, 100))
@@ -190,7 +190,7 @@ def test_policies(model, policy, left):
     np.testing.assert_allclose(
         cloze.embed(model, LONG, truncation=policy), cloze.embed(model, left), atol=1e-6
     )
-    (tokens,) = cloze.embed(model, LONG, truncation=policy, pooling="none")
+    tokens = cloze.embed(model, LONG, truncation=policy, pooling="none")
     assert tokens.encoding.num_truncated == (12, 0)
     assert [LONG[a:b] for a, b in tokens.encoding.offsets[1:-1]] == left.split()
 
@@ -221,7 +221,7 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
 
 
 def test_windows_take_each_token_where_it_has_the_most_context(model):
-    (tokens,) = cloze.embed(model, LONG, truncation="window", overlap=4, pooling="none")
+    tokens = cloze.embed(model, LONG, truncation="window", overlap=4, pooling="none")
     assert tokens.encoding == model.tokenizer.encode(LONG)
     pieces = LONG.split()
     windows = [pieces[start : start + 8] for start in (0, 4, 8, 12)]
@@ -231,8 +231,15 @@ def test_windows_take_each_token_where_it_has_the_most_context(model):
     np.testing.assert_allclose(tokens.vectors[1 + 7], vectors[1][1 + 3], atol=1e-5)
     np.testing.assert_allclose(tokens.vectors[1 + 19], vectors[3][1 + 7], atol=1e-5)
     np.testing.assert_allclose(tokens.vectors[0], np.mean([v[0] for v in vectors], 0), atol=1e-5)
-    mean = cloze.embed(model, LONG, truncation="window", overlap=4)[0]
+    mean = cloze.embed(model, LONG, truncation="window", overlap=4)
     np.testing.assert_allclose(mean, tokens.vectors.mean(0), atol=1e-5)
+
+
+def test_one_text_has_one_vector(model):
+    assert cloze.embed(model, "a b").ndim == 1
+    assert cloze.embed(model, ["a b"]).ndim == 2
+    np.testing.assert_allclose(cloze.embed(model, "a b"), cloze.embed(model, ["a b"])[0], atol=1e-6)
+    assert cloze.embed(model, "a b", pooling="none").vectors.shape[0] == 4
 
 
 def test_windows_and_plain_texts_in_one_call(model):
@@ -240,7 +247,7 @@ def test_windows_and_plain_texts_in_one_call(model):
     together = cloze.embed(model, texts, truncation="window", pooling="max")
     for text, vector in zip(texts, together, strict=True):
         np.testing.assert_allclose(
-            vector, cloze.embed(model, text, truncation="window", pooling="max")[0], atol=1e-5
+            vector, cloze.embed(model, text, truncation="window", pooling="max"), atol=1e-5
         )
 
 
