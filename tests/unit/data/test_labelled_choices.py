@@ -108,3 +108,50 @@ def test_options_in_a_table(tmp_path: Path) -> None:
 )
 def test_an_invalid_choice_is_reported(row: object, problem: str) -> None:
     assert problems(read_choice_examples, [[row]]) == [Mentions("<list>:1: ", problem)]
+
+
+RACE = {
+    "article": "Tom has a cat.",
+    "questions": ["Who has a cat?", "Tom has a _ ."],
+    "options": [["Tom", "Ann", "Bob", "Eve"], ["dog", "bird", "cat", "fish"]],
+    "answers": ["A", "C"],
+    "id": "middle1.txt",
+}
+
+
+def test_articles_of_race_as_files_and_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "middle"
+    folder.mkdir()
+    write(folder / "1.txt", json.dumps(RACE))
+    write(folder / "2.txt", {**RACE, "id": "middle2.txt", "answers": ["B", "D"]})  # indented
+    lines = write(tmp_path / "race.jsonl", json.dumps(RACE) + "\n" + json.dumps(RACE) + "\n")
+    first, second, third, fourth = read_choice_examples(folder)
+    assert first == ChoiceExample(
+        text="Tom has a cat.",
+        question="Who has a cat?",
+        options=("Tom", "Ann", "Bob", "Eve"),
+        label=0,
+        origin=Origin(file=str(folder / "1.txt"), line=1, id="middle1.txt#1"),
+    )
+    assert [one.label for one in (second, third, fourth)] == [2, 1, 3]
+    assert fourth.origin.id == "middle2.txt#2"
+    found = list(read_choice_examples(lines))
+    assert [(one.label, one.origin.line) for one in found] == [(0, 1), (2, 1), (0, 2), (2, 2)]
+    assert list(read_choice_examples([RACE]))[1].options == ("dog", "bird", "cat", "fish")
+    hidden = {key: RACE[key] for key in ("article", "questions", "options")}
+    assert [one.label for one in read_choice_examples([hidden])] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"answers": ["A"]}, ("2 questions", "1 answers")),
+        ({"options": None}, ("2 questions", "options")),
+        ({"answers": ["A", "E"]}, ("question 2", "'E'")),
+        ({"options": [["Tom", "Ann"], ["dog"]]}, ("question 2", "options")),
+    ],
+)
+def test_invalid_articles_of_race_are_reported(changes: dict, problem: tuple[str, ...]) -> None:
+    assert problems(read_choice_examples, [{**RACE, **changes}]) == [
+        Mentions("<list>:1: ", *problem)
+    ]

@@ -381,3 +381,52 @@ def test_missing_columns_and_binary_files_are_reported(tmp_path: Path) -> None:
     found, problems = survey(cut)
     assert [one.text for one in found] == ["a"]
     assert problems == [Mentions(f"{cut}:4: ", "gzip")]
+
+
+PLUS = """# global.columns = ID FORM UPOS NER:TAG
+# newdoc id = d1
+# text = Ada didn't.
+1\tAda\tPROPN\tB-PER
+2-3\tdidn't\t_\t_
+2\tdid\tAUX\t_
+3\tn't\tPART\t*
+4\t.\tPUNCT\t_
+
+# newdoc id = d2
+1\tParis\tPROPN\tB-LOC
+"""
+
+
+def test_conllu_plus_names_its_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conllup", PLUS)
+    first, second = read_tagged_examples(path)
+    assert words(first) == ["Ada", "did", "n't", "."]
+    assert first.text == "Ada didn't ."
+    assert first.tags == ("PROPN", "AUX", "PART", "PUNCT")
+    assert (first.document, second.document) == (1, 2)
+    assert (first.origin.line, second.origin.line) == (4, 11)
+    for column in ("NER:TAG", "ner:tag", 4):
+        first, second = read_tagged_examples(path, tag_column=column)
+        assert first.tags == ("B-PER", "O", "O", "O")  # no tag is O
+        assert second.tags == ("B-LOC",)
+
+
+def test_conllu_plus_may_lack_columns_of_conllu(tmp_path: Path) -> None:
+    plain = "# global.columns = FORM MISC NE\nin\t_\t_\nParis\tSpaceAfter=No\tLOC\n.\t_\t_\n"
+    (one,) = read_tagged_examples(write(tmp_path / "a.txt", plain))
+    assert (one.text, one.tags) == ("in Paris.", ("O", "LOC", "O"))  # by default the last column
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem"),
+    [
+        (PLUS, "net", ("global.columns", "net")),
+        ("# global.columns = ID WORD\n1\ta\n", None, ("a.conllup:1", "FORM")),
+        ("# global.columns = ID FORM NE\n1\ta\n", None, ("a.conllup:2", "2", "3")),
+        ("# global.columns = ID FORM NE\nx\ta\tO\n", None, ("a.conllup:2", "'x'")),
+    ],
+)
+def test_invalid_conllu_plus_is_reported(tmp_path, text, column, problem) -> None:
+    path = write(tmp_path / "a.conllup", text)
+    with raises(InputError, problem):
+        list(read_tagged_examples(path, tag_column=column))

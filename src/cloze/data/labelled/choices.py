@@ -1,7 +1,8 @@
 """Multiple choice: DREAM's JSON, and rows with a text, a question and options.
 
 Data sets use different names: SWAG has `startphrase`, `ending0` … `label`; RACE `article`,
-`question`, `options`, `answer`; CommonsenseQA `question`, `choices: {label, text}`, `answerKey`;
+`question`, `options`, `answer`, or as it was published `article`, `questions`, `options` and
+`answers`, a file for each article; CommonsenseQA `question`, `choices: {label, text}`, `answerKey`;
 COPA `premise`, `choice1`, `choice2`, `label`.
 """
 
@@ -50,8 +51,36 @@ def _read_input(part: DataInput) -> Iterator[ChoiceExample | InputError]:
                 for index, question in enumerate(questions, 1):
                     row = record._replace(value=question, line=next(number))
                     yield _try_parse(row, turns, f"{name}#{index}")
+            case {"article": _, "questions": list(questions)}:
+                yield from _read_race(record, questions)
             case _:
                 yield _try_parse(record)
+
+
+def _read_race(record: Record, questions: Sequence[object]) -> Iterator[ChoiceExample | InputError]:
+    """The questions about an article, with lists of options and the letters of the answers."""
+    article, options, answers = (record.value.get(key) for key in ("article", "options", "answers"))
+    if answers is None:  # unknown, as in test data
+        answers = [None] * len(questions)
+    for key, listed in (("options", options), ("answers", answers)):
+        if not isinstance(listed, list) or len(listed) != len(questions):
+            count = len(listed) if isinstance(listed, list) else "no"
+            yield InputError(
+                f"{record.where}: {len(questions)} questions, but {count} {key}",
+                fix=f"give one item of {key} for each question",
+            )
+            return
+    name = record.value.get("id")
+    rows = zip(questions, options, answers, strict=True)
+    for number, (question, choices, answer) in enumerate(rows, 1):
+        row = {"article": article, "question": question, "options": choices, "answer": answer}
+        try:
+            where = f"{record.where}: question {number}"
+            yield _parse_example(
+                record._replace(value=row), None, name and f"{name}#{number}", where
+            )
+        except InputError as error:
+            yield error
 
 
 def _try_parse(
@@ -63,8 +92,10 @@ def _try_parse(
         return error
 
 
-def _parse_example(record: Record, turns: object, name: str | None) -> ChoiceExample:
-    value, where = record.value, record.where
+def _parse_example(
+    record: Record, turns: object, name: str | None, where: str | None = None
+) -> ChoiceExample:
+    value, where = record.value, where or record.where
     if not isinstance(value, Mapping):
         raise InputError(
             f"{where}: {repr(value)[:40]} is not a question with options",

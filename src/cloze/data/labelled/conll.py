@@ -1,4 +1,4 @@
-"""Tagged sentences from text files: CoNLL columns, CoNLL-U, and words and tags on one line.
+"""Tagged sentences from text files: CoNLL, CoNLL-U (Plus), and words and tags on one line.
 
 The format is detected from the contents, because file names do not show it (eng.train,
 dev.char.bmes).
@@ -17,6 +17,8 @@ from cloze.text.words import IDEOGRAPHS, WordSpans, join_words
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # of a word (1), a range of words (1-2) or an empty node (1.1)
 _ID = re.compile(r"[0-9]{1,9}(?:[-.][0-9]{1,9})?")
+_GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(\S.*)")
+_OUTSIDE = {"_": "O", "*": "O"}  # no tag, in columns that CoNLL-U does not have
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 # A cell with more ideographs than a word, or with punctuation, is a text: nine of ten Chinese words
 # have one to three characters, and punctuation marks are words of their own.
@@ -51,9 +53,11 @@ def read_conll(source: TextLines, column: str | None) -> SentencesOrErrors:
     texts = [line for _, line in lines if isinstance(line, str) and line.strip()]
     if any(map(_is_sentence_line, texts)):
         return _parse_sentence_lines(file, lines)
+    if columns := _find_global_columns(lines, file):
+        return _parse_conllu(file, lines, column, columns)
     first = next((line.split("\t") for line in texts if not line.startswith("#")), [])
     if len(first) == len(CONLLU) and _ID.fullmatch(first[0]):
-        return _parse_conllu(file, lines, column)
+        return _parse_conllu(file, lines, column, CONLLU)
     return _parse_columns(file, lines, column)
 
 
@@ -169,36 +173,68 @@ def _split_at_spaces(line: str) -> Row:
     return re.findall("[^ ]+", line)
 
 
-# --- CoNLL-U
+# --- CoNLL-U, and CoNLL-U Plus with columns of its own
 
 
-def _parse_conllu(file: str, lines: Sequence[Line], column: str | None) -> SentencesOrErrors:
+def _find_global_columns(lines: Sequence[Line], file: str) -> tuple[str, ...]:
+    """The columns that the first comments of a CoNLL-U Plus file name."""
+    for number, line in lines:
+        if not isinstance(line, str) or not line.startswith("#"):
+            break
+        if found := _GLOBAL_COLUMNS.match(line):
+            names = tuple(found[1].lower().split())
+            if "form" not in names:
+                raise InputError(
+                    f"{file}:{number}: no column of global.columns is named FORM",
+                    fix="name the column of the words FORM",
+                )
+            return names
+    return ()
+
+
+def _parse_conllu(
+    file: str, lines: Sequence[Line], column: str | None, columns: Sequence[str]
+) -> SentencesOrErrors:
     """The format of Universal Dependencies; ranges (1-2) and empty nodes (3.1) are not words."""
-    at = _find_conllu_column(column, file)
+    at = _find_conllu_column(column, columns, file)
+    word, number, misc = (
+        columns.index(name) if name in columns else None for name in ("form", "id", "misc")
+    )
+    assert word is not None
+    outside = _OUTSIDE if columns[at] not in CONLLU else {}
 
     def check(row: Row, where: str) -> InputError | None:
-        if len(row) != len(CONLLU):
-            return column_count_error(row, CONLLU, "CoNLL-U", where)
-        if not _ID.fullmatch(row[0]):
+        if len(row) != len(columns):
+            name = "CoNLL-U" if columns is CONLLU else "global.columns"
+            return column_count_error(row, columns, name, where)
+        if number is not None and not _ID.fullmatch(row[number]):
             return InputError(
-                f"{where}: {row[0][:40]!r} is not a valid word id", fix="count from 1"
+                f"{where}: {row[number][:40]!r} is not a valid word id", fix="count from 1"
             )
-        return None if row[1] and row[at] else _empty_field_error(where)
+        return None if row[word] and row[at] else _empty_field_error(where)
 
     for document, block in _split_blocks(lines, lambda line: _NEW_DOCUMENT.match(line) is not None):
         content = [(n, line) for n, line in block if not isinstance(line, str) or line[0] != "#"]
         rows, errors = _check_rows(file, content, lambda line: line.split("\t"), check)
         yield from errors
-        words = [(number, row) for number, row in rows if row[0].isdecimal()]
+        plain = [
+            [
+                str(index) if number is None else row[number],
+                row[word],
+                outside.get(row[at], row[at]),
+                "" if misc is None else row[misc],
+            ]
+            for index, (_, row) in enumerate(rows, 1)
+        ]
+        words = [row for row in plain if row[0].isdecimal()]
         if words and not errors:
-            text, spans = join_words(
-                [row[1] for _, row in words], _find_no_space_after([row for _, row in rows])
-            )
-            yield Sentence(words[0][0], text, spans, tuple(row[at] for _, row in words), document)
+            text, spans = join_words([row[1] for row in words], _find_no_space_after(plain))
+            line = next(n for (n, _), row in zip(rows, plain, strict=True) if row[0].isdecimal())
+            yield Sentence(line, text, spans, tuple(row[2] for row in words), document)
 
 
 def _find_no_space_after(rows: Sequence[Row]) -> set[int]:
-    """Indices of the words, from 0, that no space follows.
+    """Indices of the words, from 0, that no space follows; rows are id, form, tag and misc.
 
     The words of a range are written together if they spell it: do and n't are don't, de and le are
     not du.
@@ -222,14 +258,17 @@ def _find_no_space_after(rows: Sequence[Row]) -> set[int]:
     return no_space_after
 
 
-def _find_conllu_column(column: str | None, where: str) -> int:
-    names = [str(number) for number, _ in enumerate(CONLLU, 1)]
-    name = "upos" if column is None else column.lower()
-    if name in names:
-        return names.index(name)
-    if name not in CONLLU:
-        raise InputError(f"{where}: CoNLL-U has no column {column!r}", fix=suggest(name, CONLLU))
-    return CONLLU.index(name)
+def _find_conllu_column(column: str | None, columns: Sequence[str], where: str) -> int:
+    """The requested column; by default the parts of speech, or the last if there are none."""
+    if column is None:
+        return columns.index("upos") if "upos" in columns else len(columns) - 1
+    name = column.lower()
+    if name in columns:
+        return columns.index(name)
+    if name.isdecimal() and 1 <= int(name) <= len(columns):
+        return int(name) - 1
+    what = "CoNLL-U" if columns is CONLLU else "global.columns"
+    raise InputError(f"{where}: {what} has no column {column!r}", fix=suggest(name, columns))
 
 
 # --- CoNLL and CoNLL-U

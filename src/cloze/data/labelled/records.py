@@ -6,13 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cloze.data.input_files import (
     MAX_LINE_BYTES,
+    PEEK_BYTES,
     STDIN,
     TextLines,
     UnreadableFileError,
@@ -205,10 +206,15 @@ def format_input_name(part: DataInput) -> str:
 
 
 def detect_input_format(part: Path | Pipe, formats: Mapping[str, str]) -> str:
-    """The format of an input."""
-    return (
-        part.detect_format(formats) if isinstance(part, Pipe) else detect_file_format(part, formats)
-    )
+    """The format of an input; a .txt file may contain JSON, as those of RACE do."""
+    if isinstance(part, Pipe):
+        return part.detect_format(formats)
+    format_ = detect_file_format(part, formats)
+    if format_ == "tsv" and split_endings(part)[0] == ".txt":
+        # data that cannot be decompressed are reported when they are read
+        with suppress(OSError), open_binary(part) as stream:
+            return "json" if _JSON.match(stream.readline(PEEK_BYTES)) else format_
+    return format_
 
 
 def open_input(part: Path | Pipe) -> AbstractContextManager[BinaryIO]:

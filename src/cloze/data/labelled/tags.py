@@ -40,7 +40,20 @@ from cloze.text.words import WordSpans, find_words, join_words
 TAG_FORMATS: Mapping[str, str] = {
     **JSON_FORMATS,
     **dict.fromkeys(
-        (".conll", ".conllu", ".bmes", ".bio", ".iob", ".iob2", ".bioes", ".tsv", ".txt", "*"),
+        (
+            ".conll",
+            ".conllu",
+            ".conllup",
+            ".cupt",
+            ".bmes",
+            ".bio",
+            ".iob",
+            ".iob2",
+            ".bioes",
+            ".tsv",
+            ".txt",
+            "*",
+        ),
         "columns",
     ),
 }
@@ -63,7 +76,7 @@ def read_tagged_examples(
         sources: a path, folder, glob, or `-` for standard input; a data frame (pandas, polars), a
             `datasets` object, a list or another iterable of mappings; or a list of these.
         tag_column: column of the tags: a 1-based number (default: the last column), a name of
-            CoNLL-U (default: upos), or a JSON key.
+            CoNLL-U or CoNLL-U Plus (default: upos), or a JSON key.
         tag_scheme: IOB1, IOB2, BIOES or plain (default: auto-detected from all tags of a file).
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
