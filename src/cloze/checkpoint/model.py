@@ -44,6 +44,7 @@ else:
 
 # Files that not every model has. Without modules.json other pooling files have no effect.
 OPTIONAL_FILES = (TASK_FILE, FEATURE_HEAD_FILE, MODULES_FILE)
+_MAX_SHOWN = 20  # labels of a model in a notebook
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
 
 
@@ -266,7 +267,10 @@ class Model(ModelMethods, Generic[M, C]):
 def _format_value(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    if not isinstance(value, tuple):
+        return str(value)
+    more = f" and {len(value) - _MAX_SHOWN:,} more" if len(value) > _MAX_SHOWN else ""
+    return ", ".join(value[:_MAX_SHOWN]) + more
 
 
 def check_table_dtype(family: Family, dtype: object) -> None:

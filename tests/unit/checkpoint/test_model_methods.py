@@ -132,6 +132,9 @@ def test_notebooks_show_a_table_without_markup_of_labels():
     shown = replace(model, task=cloze.checkpoint.task.Task(name="classify"))._repr_html_()
     check_mentions(shown, "bert", "classify", "&lt;b&gt;, bad", "float32", "embed")
     assert "<b>" not in shown
+    many = tiny_model("sequence", labels=tuple(f"label{n}" for n in range(50)))
+    shown = replace(many, task=cloze.checkpoint.task.Task(name="classify"))._repr_html_()
+    check_mentions(shown, "label19 and 30 more")
 
 
 def test_info_of_a_loaded_model_is_that_of_its_folder(tmp_path):

@@ -14,7 +14,7 @@ class PretrainOptions(TypedDict, total=False):
 
     segmenter: str | None
     """Word segmenter for languages written without spaces: jieba."""
-    text_column: str | None
+    text_column: str | int | None
     """Text column of tabular files: name or 1-based number (default: auto-detected)."""
     corpus: PathLike | None
     """Folder of the prepared corpus, to share or reuse it (default: in the run's folder)."""
@@ -105,15 +105,19 @@ class PretrainOptions(TypedDict, total=False):
 class FinetuneOptions(TypedDict, total=False):
     """Options of `cloze.finetune`."""
 
-    text_column: str | None
+    text_column: str | int | None
     """Classify: column of the text: name or 1-based number (default: auto-detected)."""
-    pair_column: str | None
+    pair_column: str | int | None
     """Classify: column of the second text of a pair (default: auto-detected)."""
-    label_column: str | None
-    """Classify: column of the label (default: auto-detected)."""
+    label_column: str | int | Sequence[str | int] | None
+    """Classify: column of the label (default: auto-detected); repeated: columns of 0 and 1, one
+    per label.
+    """
+    label_delimiter: str | None
+    """Classify: delimiter of several labels in the label column (default: auto-detected)."""
     regression: bool | None
     """Classify: labels are numbers or classes (default: auto-detected)."""
-    tag_column: str | None
+    tag_column: str | int | None
     """Tag: column of the tags: name or 1-based number (default: auto-detected)."""
     tag_scheme: str | None
     """Tag: tag scheme of the data: IOB1, IOB2, BIOES or BMES (default: auto-detected)."""
@@ -121,7 +125,7 @@ class FinetuneOptions(TypedDict, total=False):
     """Skip rows that cannot be read, and count them (default False)."""
     max_length: int | None
     """Maximum number of tokens in a sequence (default: the model's maximum)."""
-    truncation: Literal["head", "tail", "head+tail", "window"] | None
+    truncation: Literal["head", "tail", "head+tail", "window", "error"] | None
     """How to shorten texts that are too long: head, tail or head+tail keep that part; window
     splits the text into overlapping windows (default: window for answer and tag, else head).
     """
@@ -209,7 +213,7 @@ class DistillOptions(TypedDict, total=False):
 
     segmenter: str | None
     """Word segmenter for languages written without spaces: jieba."""
-    text_column: str | None
+    text_column: str | int | None
     """Text column of tabular files: name or 1-based number (default: auto-detected)."""
     corpus: PathLike | None
     """Folder of the prepared corpus, to share or reuse it (default: in the run's folder)."""
@@ -272,7 +276,7 @@ class GlueOptions(TypedDict, total=False):
 
     max_length: int | None
     """Maximum number of tokens in a sequence (default: the model's maximum)."""
-    truncation: Literal["head", "tail", "head+tail", "window"] | None
+    truncation: Literal["head", "tail", "head+tail", "window", "error"] | None
     """How to shorten texts that are too long: head, tail or head+tail keep that part; window
     splits the text into overlapping windows (default: window for answer and tag, else head).
     """
@@ -310,7 +314,7 @@ class RecipeOptions(TypedDict, total=False):
     """Options of `cloze.recipe`."""
 
     segmenter: str | None
-    text_column: str | None
+    text_column: str | int | None
     corpus: PathLike | None
     workers: int | None
     pairs: Literal["nsp", "sop", "none"] | None
@@ -346,13 +350,14 @@ class RecipeOptions(TypedDict, total=False):
     temperature: float | None
     num_layers: int | None
     family: str | None
-    pair_column: str | None
-    label_column: str | None
+    pair_column: str | int | None
+    label_column: str | int | Sequence[str | int] | None
+    label_delimiter: str | None
     regression: bool | None
-    tag_column: str | None
+    tag_column: str | int | None
     tag_scheme: str | None
     skip_bad: bool | None
-    truncation: Literal["head", "tail", "head+tail", "window"] | None
+    truncation: Literal["head", "tail", "head+tail", "window", "error"] | None
     overlap: int | None
     context: bool | None
     transfer: str | None

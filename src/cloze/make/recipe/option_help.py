@@ -75,7 +75,11 @@ _CLASSES: dict[str, tuple[type[Any], ...]] = {
     "glue": (FinetuneRecipe,),
     "recipe": tuple(cls for classes in CLASSES.values() for cls in classes),
 }
-_PATHS = ("FOLDER", "MODEL", "PATH")  # the metavars of options that are paths
+# the types of options that are more than text, by their metavars
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("FOLDER", "MODEL", "PATH"), PathLike),
+    "COLUMN": str | int,
+}
 
 
 def document_options(command: str) -> Callable[[F], F]:
@@ -131,23 +135,25 @@ def _list_options(options: "Mapping[str, list[OptionField]]", command: str) -> s
 
 
 def keyword_type(fields: "list[OptionField]") -> Any:  # noqa: ANN401
-    """The type of an option as a keyword argument."""
+    """The type of an option as a keyword argument: paths may be `Path`, columns numbers."""
     merged, flag = merge_types(fields), fields[0].info.flag
-    is_path = flag is not None and flag.metavar in _PATHS
-    if get_origin(merged) is tuple:
-        return PathLike | Sequence[PathLike] if is_path else Sequence[str]
-    return PathLike if is_path else merged
+    is_list = get_origin(merged) is tuple
+    one = _TYPES.get((flag and flag.metavar) or "", str if is_list else merged)
+    return one | Sequence[one] if is_list else one  # type: ignore[valid-type]
 
 
 def describe_type(kind: Any) -> str:  # noqa: ANN401
     """A type as source code."""
+    origin, inner = get_origin(kind), get_args(kind)
     if kind == PathLike:
         return "PathLike"
     if kind == PathLike | Sequence[PathLike]:
         return "PathLike | Sequence[PathLike]"
-    if get_origin(kind) is Literal:
-        return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
-    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
+    if origin is Literal:
+        return f"Literal[{', '.join(map(json.dumps, inner))}]"
+    if origin is Sequence:
+        return f"Sequence[{describe_type(inner[0])}]"
+    return " | ".join(map(describe_type, inner)) if inner else str(kind.__name__)
 
 
 class OptionField(NamedTuple):
