@@ -33,6 +33,14 @@ def read_texts() -> Iterator[str]:
     yield from ("A fine film.", "Too long.")
 
 
+def describe(model: cloze.Model, found: Results[FillResult]) -> str:
+    return f"{model.family.name}: {', '.join(one.best for one in found)}"
+
+
+class StopEarly(cloze.Callback):
+    """A callback of a user."""
+
+
 def load_models() -> None:
     model = cloze.load("cloze-en")
     cloze.load(Path("runs/bert"), device="cpu", dtype="bfloat16", quiet=True)
@@ -82,6 +90,7 @@ def use_many_texts() -> None:
     filled = model.fill(texts)
     assert_type(filled, Results[FillResult])
     assert_type(filled[0].best, str)
+    assert_type(describe(model, filled), str)
     assert_type([one.best for one in filled[:1]], list[str])
     filled.to_pandas().to_csv("filled.csv")
     assert_type(filled.to_dict(), list[dict[str, Any]])
@@ -137,6 +146,7 @@ def train_models() -> None:
         settings={"optimizer": {"weight_decay": 0.1}},
         force=True,
         progress=False,
+        callbacks=[StopEarly()],
     )
     print(run.scores, run.steps, run.stopped)
     cloze.finetune("classify", cloze.load("cloze-en"), rows, Path("runs/films"), seeds=3)

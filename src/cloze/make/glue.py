@@ -27,7 +27,7 @@ from cloze.make.recipe.complete import Recipe, complete_finetuning
 from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.recipe.keywords import GlueOptions
-from cloze.make.recipe.option_help import document_options
+from cloze.make.recipe.option_help import check_options, document_options
 from cloze.make.recipe.resumed import describe_differences
 from cloze.make.run_folder import find_run_recipe
 from cloze.make.sources import UNNAMED
@@ -128,6 +128,7 @@ def glue(
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while each task is prepared and trained, and when it ends.
     """
+    check_options("glue", options)
     if limit is not None:
         in_range("limit", limit, 1, 1 << 40)
     found = _find_tasks(data, [tasks] if isinstance(tasks, str) else list(tasks))

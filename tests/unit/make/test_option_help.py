@@ -60,6 +60,10 @@ def test_unknown_options_suggest_the_closest(tmp_path):
         cloze.distill("cloze-en", "a.txt", out, temprature=2)
     with raises(OptionError, "batchsize", fix="batch_size"):
         cloze.recipe("finetune", batchsize=2)
+    with raises(OptionError, "glue", "epoch", fix="epochs"):
+        cloze.glue("cloze-en", tmp_path, epoch=2)
+    with raises(OptionError, "glue", "label_column", fix="epochs"):
+        cloze.glue("cloze-en", tmp_path, label_column="label")
     with raises(OptionError, "betas", fix="settings={'optimizer.betas'"):
         cloze.finetune("classify", "cloze-en", [], out, betas=(0.9, 0.98))
     with raises(OptionError, "tag_scheme", "classify", fix="leave it out"):

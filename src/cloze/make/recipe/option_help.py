@@ -13,12 +13,12 @@ from dataclasses import MISSING
 from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from cloze.config import FieldInfo
+from cloze.config import FieldInfo, suggest
 from cloze.files import PathLike
 from cloze.make.recipe.complete import CLASSES, read_values
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.language_models import TranslationRecipe
-from cloze.make.recipe.options import find_options
+from cloze.make.recipe.options import OptionError, find_options
 from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.models.registry import resolve
 
@@ -177,6 +177,13 @@ def collect_options(command: str) -> dict[str, list[OptionField]]:
         for name, fields in found.items()
         if name not in excluded and (command != "glue" or name in _GLUE)
     }
+
+
+def check_options(command: str, options: Mapping[str, Any]) -> None:
+    """Raise if a command does not have one of these options, although its recipe does."""
+    known = collect_options(command)
+    for name in options.keys() - known:
+        raise OptionError(name, command, fix=suggest(name, known))
 
 
 def find_group(fields: list[OptionField]) -> str:
