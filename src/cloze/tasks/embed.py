@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
+from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
@@ -223,6 +224,7 @@ def _embed_batches(
     sequences = [encoded[row].sequences[n] for row, n in keys]
     done = 0
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
+        MONITOR.check()
         packed = Packed.from_lengths((len(sequences[n]) for n in batch), model.device)
         flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
         combined = layers.combine(model.module.hidden_states(flat, packed))  # n d

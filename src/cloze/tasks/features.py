@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import FeatureSettings
+from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
@@ -171,6 +172,7 @@ def extract_features(
     layers = select_feature_layers(spec.layers, len(model.module.blocks))
     found: dict[int, Tensor] = {}
     for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
+        MONITOR.check()
         packed = Packed.from_lengths((len(items[n].ids) for n in batch), model.device)
         ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)

@@ -13,6 +13,7 @@ from torch import Tensor
 from cloze.checkpoint.model import Model, check_capability, unsupported_function_error
 from cloze.checkpoint.task import TASK_HEADS, Task, infer_task
 from cloze.config import in_range, one_of
+from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
@@ -178,6 +179,7 @@ def iterate_logits(
         return
     done = 0
     for batch in batch_by_tokens([len(item.ids) for item in items], most):
+        MONITOR.check()
         logits = _head_logits(model, [items[n] for n in batch], head)
         done += len(batch)
         if progress:

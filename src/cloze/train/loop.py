@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import torch
 
+from cloze.contention import MONITOR
 from cloze.errors import InputError
 from cloze.nn.utils import eval_mode
 from cloze.objectives.core import B, get_count_name
@@ -58,6 +59,7 @@ def training_steps(
         )
         if agreed.stop or budget.is_spent(before):
             break
+        MONITOR.check()
         state.learner.train()
         lr = set_lr(state.optimizer, schedule(budget.fraction_at_next_step(before, agreed.tokens)))
         output = graphs.run_step(state, micro, agreed.counts)
