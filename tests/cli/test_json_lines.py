@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,10 @@ HOW = ["first", "none", "simple", "average"]
 
 CASES = {
     "fill": Case("mlm", MASKED, texts(*MASKED), TOP, of(cloze.fill, "masks", "truncated_chars")),
+    "fill, joint": Case(
+        "mlm", [*MASKED, "--joint"], texts(*MASKED), TOP,
+        of(partial(cloze.fill, joint=True), "masks", "joint", "truncated_chars"),
+    ),
     "classify": Case("sequence", TWO, pairs(None), TOP, classified),
     "classify, pairs": Case("sequence", [*TWO, "--pair", "c"], pairs("c"), TOP, classified),
     "tag": Case(

@@ -68,6 +68,25 @@ def test_fill_makes_one_table_of_texts_and_blanks(run, folder, model, texts):
     ]
 
 
+def test_fill_all_masks_together(run, folder, model):
+    text = "the [MASK] b [MASK]"
+    found = cloze.fill(model, text, joint=True, beam_size=3, order="left-to-right", top=2).joint
+    flags = ["--joint", "--beam-size", "3", "--order", "left-to-right", "--top", "2"]
+    ran = run("fill", folder, text, *flags)
+    assert ran.returncode == 0, ran.stderr
+    lines = [line.split("\t") for line in ran.stdout.splitlines()]
+    assert lines == [
+        ["source", "text", "log-probability"],
+        *([text, one.text, f"{one.log_probability:.4f}"] for one in found),
+    ]
+    row = json.loads(run("fill", folder, text, *flags, "--json").stdout)
+    assert [one["text"] for one in row["joint"]] == [one.text for one in found]
+    assert len(row["masks"]) == 2
+    ran = run("fill", folder, text, "--beam-size", "3")
+    assert ran.returncode == 1
+    check_mentions(ran.stderr, "beam_size", "--joint")
+
+
 def test_fill_without_a_blank(run, folder):
     ran = run("fill", folder, "the cat")
     assert ran.returncode == 1

@@ -124,6 +124,7 @@ COMPLETIONS: dict[str, Callable[..., Iterable[str]]] = {
     "tasks": complete_glue_tasks,
     "task": _names_in("cloze.make.recipe.finetune:TASKS"),
     "format": _names_in("cloze.tasks.export:FORMATS"),
+    "order": _values("confidence", "left-to-right"),
     "truncation": _names_in("cloze.text.truncation:TRUNCATIONS"),
     "tag_scheme": _names_in("cloze.data.labelled.tag_schemes:SCHEMES"),
     "layers": _names_in("cloze.make.recipe.finetune:LAYER_NAMES"),

@@ -28,7 +28,8 @@ from cloze.cli.common import (
     progress,
     read_inputs,
 )
-from cloze.cli.format import VectorLines, print_json, print_json_records, print_vectors
+from cloze.cli.format import print_json
+from cloze.cli.format_vectors import VectorLines, print_json_records, print_vectors
 from cloze.cli.outcomes import Outcomes, add_location
 from cloze.errors import InputError
 

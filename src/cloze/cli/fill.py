@@ -17,7 +17,7 @@ from cloze.cli.common import (
     Texts,
     read_inputs,
 )
-from cloze.cli.format import print_fill, print_json_lines
+from cloze.cli.format import print_fill, print_joint, print_json_lines
 from cloze.cli.outcomes import Outcomes
 
 if TYPE_CHECKING:
@@ -35,6 +35,28 @@ def fill(
         str | None,
         typer.Option(
             metavar="WORDS", help="Score only these comma-separated words (default: all words)."
+        ),
+    ] = None,
+    joint: Annotated[
+        bool,
+        typer.Option(
+            "--joint",
+            help="Fill all masks of a text together, by beam search, and print the best completed "
+            "texts.",
+        ),
+    ] = False,
+    beam_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="With --joint: number of hypotheses (default 8); 1 is greedy."
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHOICE",
+            help="With --joint: which mask is filled next: confidence (the one whose best word is "
+            "most probable) or left-to-right (default confidence).",
         ),
     ] = None,
     truncation: Annotated[
@@ -55,7 +77,8 @@ def fill(
 ) -> None:
     """Predict the most probable words for each [MASK] of a text.
 
-    A text that is longer than the model's maximum length is cropped around its masks.
+    A text that is longer than the model's maximum length is cropped around its masks. By default
+    each mask is predicted while the others stay masked; --joint fills them together.
     """
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
@@ -70,9 +93,16 @@ def fill(
     if candidates is not None:
         words = [word.strip() for word in candidates.split(",") if word.strip()]
     check_fill(opened, top=top, candidates=words)
-
     run: Any = partial(
-        fill, opened, top=top, candidates=words, truncation=truncation, skip_blank=True
+        fill,
+        opened,
+        top=top,
+        candidates=words,
+        joint=joint,
+        beam_size=beam_size,
+        order=order,
+        truncation=truncation,
+        skip_blank=True,
     )
 
     def fill_all(rows: "Sequence[Row]", **options: Any) -> "Sequence[Any]":  # noqa: ANN401
@@ -80,4 +110,5 @@ def fill(
 
     how = f"cropped to {opened.max_length:,} tokens around their masks"
     with outcomes.predict(fill_all, inputs, ["text"], how=how, quiet=quiet) as results:
-        (print_json_lines if as_json else print_fill)(results)
+        show = print_joint if joint else print_fill
+        (print_json_lines if as_json else show)(results)

@@ -14,7 +14,6 @@ from cloze.files import replace_non_finite
 from cloze.terminal import escape_control_characters, escape_json
 
 if TYPE_CHECKING:
-    from cloze.data.vector_files import EmbeddingRecord, Vectors
     from cloze.tasks.info import Info
     from cloze.tasks.inputs import Failure
     from cloze.tasks.similar import OddOneOut
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 COLORS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 NO_ANSWER = "(no answer)"
 BAR_WIDTH = 20  # characters of the longest bar
-SHOWN_NUMBERS = 6  # of a vector
 SHOWN_LABELS = 12  # of a confusion matrix, or of a model
 
 
@@ -119,6 +117,18 @@ def print_fill(results: Results) -> None:
     begin = list(islice(rows, 1))
     if begin:
         print_table((*(("source", "mask") if several else ()), *columns), chain(begin, rows))
+
+
+def print_joint(results: Results) -> None:
+    """Print a row per completed text, best first; on a terminal, a table per text."""
+    found = (one for one in results if not _is_failure(one))
+    columns = ("source", "text", "log-probability")
+    rows = ([(one.text, c.text, f"{c.log_probability:.4f}") for c in one.joint] for one in found)
+    if not sys.stdout.isatty():
+        print_table(columns, chain.from_iterable(rows))
+        return
+    for each in filter(None, rows):
+        print_table(columns[1:], [row[1:] for row in each], title=each[0][0])
 
 
 def _mask_rows(mask: Any) -> Iterator[Row]:  # noqa: ANN401 - a MaskResult
@@ -348,54 +358,6 @@ def _token_rows(alignment: "TokenAlignment") -> Iterator[Row]:
         (token, str(id_), *(("", "") if word is None else (f"{start}–{end}", word)), type_id)
         for token, id_, (start, end), word, type_id in zip(*columns, strict=True)
     )
-
-
-class VectorLines:
-    """Prints vectors as tab-separated numbers in full precision."""
-
-    def __init__(self, *, by_token: bool) -> None:
-        self._by_token = by_token  # if so, a text that failed has no lines
-        self._width = 1
-        self._texts = 0
-
-    def __call__(self, records: "Sequence[EmbeddingRecord]") -> None:
-        known = (len(one.vectors) for one in records if one.vectors is not None)
-        self._width = next(known, self._width)
-        for record in records:
-            self._texts += 1
-            if record.vectors is not None and record.encoding is not None:
-                for token, vector in zip(record.encoding.tokens, record.vectors, strict=True):
-                    print(self._texts, escape_control_characters(token), *vector, sep="\t")
-            elif record.vectors is not None:
-                print(*record.vectors, sep="\t")
-            elif not self._by_token:
-                print(*["nan"] * self._width, sep="\t")
-
-
-def print_json_records(records: "Sequence[EmbeddingRecord]") -> None:
-    """Print a line of JSON for each text."""
-    print_json_lines(records)
-
-
-def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
-    """Print the first numbers of each vector on a terminal."""
-    columns = ("size", "norm", "numbers")
-    found = [(one.text, one.vectors, one.encoding) for one in records if one.vectors is not None]
-    texts = [(text, *_vector_cells(vector)) for text, vector, encoding in found if encoding is None]
-    if texts:
-        print_table(("text", *columns), texts)
-    for text, vectors, encoding in found:
-        if encoding is not None:
-            tokens = zip(encoding.tokens, vectors, strict=True)
-            rows = [(token, *_vector_cells(vector)) for token, vector in tokens]
-            print_table(("token", *columns), rows, title=text or "")
-
-
-def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:
-    norm = float((vector**2).sum() ** 0.5)
-    more = " …" if len(vector) > SHOWN_NUMBERS else ""
-    numbers = " ".join(f"{x:+.3f}" for x in vector[:SHOWN_NUMBERS]) + more
-    return len(vector), f"{norm:.3f}", numbers
 
 
 def print_info(found: "Info") -> None:

@@ -1,7 +1,7 @@
 """`fill`: predict masked tokens.  m masks of a text, v tokens of the vocabulary."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack, overload
 
 import torch
@@ -16,9 +16,17 @@ from cloze.progress import ProgressCallback
 from cloze.results import Result, Results
 from cloze.tasks.inference import describe_heads, iterate_logits
 from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
-from cloze.text.alignment import TokenAlignment, count_removed_chars
+from cloze.tasks.joint_fill import Completion, FillOrder, check_joint_options, fill_jointly
+from cloze.tasks.masked_text import (
+    MaskedText,
+    decode_token,
+    encode_masked,
+    insert_into_long,
+    insert_word,
+    make_item,
+    top_tokens,
+)
 from cloze.text.backends import BYTES
-from cloze.text.long_texts import LONG, is_long
 
 MAX_CHARS_PER_TOKEN = 64  # masks that are further apart do not fit into one sequence
 _NO_TEXT = frozenset((None, *BYTES))  # ids without a token, and tokens that are single bytes
@@ -51,20 +59,38 @@ class FillResult(Result):
 
     text: str
     masks: tuple[MaskResult, ...]
+    joint: tuple[Completion, ...] | None = None  # the best completed texts, if asked for
     truncated_chars: int = 0  # number of characters left out, far from the masks
 
     record_columns = ("text", "mask", "word", "score")
 
     @property
     def best(self) -> str:
-        """The text with the best word at every mask."""
+        """The text with the best word at every mask; with `joint` the best completed text."""
+        if self.joint:
+            return self.joint[0].text
         text = self.text
         for mask in reversed(self.masks):  # from the back, so that the offsets stay valid
             text = insert_word(text, mask.start, mask.end, mask.predictions[0].word)
         return text
 
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the text; it has `joint` only if asked for."""
+        found = super().to_dict()
+        return found if self.joint is not None else {k: found[k] for k in found if k != "joint"}
+
     def to_records(self) -> list[dict[str, Any]]:
-        """A row per predicted word; masks are numbered from 1."""
+        """A row per predicted word, masks are numbered from 1; with `joint` per completed text."""
+        if self.joint:
+            return [
+                {
+                    "text": self.text,
+                    "completed": one.text,
+                    "words": list(one.words),
+                    "log_probability": one.log_probability,
+                }
+                for one in self.joint
+            ]
         return [
             {"text": self.text, "mask": number, "word": one.word, "score": one.score}
             for number, mask in enumerate(self.masks, 1)
@@ -77,6 +103,7 @@ class FillResult(Result):
             render_bars,
             render_columns,
             render_result,
+            render_table,
             render_text,
         )
 
@@ -92,7 +119,11 @@ class FillResult(Result):
             )
             for number, mask in enumerate(self.masks, 1)
         ]
-        return render_result(render_text(self.text, marks), render_columns(bars))
+        parts = [render_text(self.text, marks), render_columns(bars)]
+        if self.joint:
+            rows = [(one.text, round(one.log_probability, 4)) for one in self.joint]
+            parts.append(render_table(("all masks together", "log-probability"), rows))
+        return render_result(*parts)
 
 
 class FillOptions(TypedDict, total=False):
@@ -100,6 +131,9 @@ class FillOptions(TypedDict, total=False):
 
     top: int
     candidates: Iterable[str] | None
+    joint: bool
+    beam_size: int | None
+    order: FillOrder | None
     truncation: str | None
     skip_blank: bool
     text_column: str | int | None
@@ -121,6 +155,9 @@ def fill(
     *,
     top: int = 5,
     candidates: Iterable[str] | None = None,
+    joint: bool = False,
+    beam_size: int | None = None,
+    order: FillOrder | None = None,
     truncation: str | None = None,
     skip_blank: bool = False,
     text_column: str | int | None = None,
@@ -132,12 +169,22 @@ def fill(
     Special tokens and incomplete characters (single bytes) are never predicted, so probabilities
     may sum to less than 1.
 
+    Without `joint` each mask is predicted while the others stay masked, so two words that are best
+    by themselves may not fit together.
+
     Args:
         model: a model with a masked-LM head, or its folder.
         text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
-        top: number of words per mask.
+        top: number of words per mask, and of completed texts.
         candidates: score only these words. A word of several tokens is scored token by token from
             left to right, p(w₁)·p(w₂ | w₁)…, with as many masks as it has tokens.
+        joint: also fill all masks together, by beam search: each word is predicted given those
+            filled before it. `result.joint` contains the best completed texts with the sum of the
+            log-probabilities. Adjacent masks may give the tokens of one word.
+        beam_size: with joint: number of hypotheses of a text that are kept (default 8); 1 is
+            greedy. At most this many completed texts are found.
+        order: with joint: which mask is filled next: confidence (the one whose best word is most
+            probable; the default) or left-to-right.
         truncation: for texts that are too long: window (only the text around the masks is read) or
             error. Default: window, with a warning that says how much was not read.
         skip_blank: return no masks for a blank text, instead of an error.
@@ -152,9 +199,12 @@ def fill(
     if truncation is not None:
         one_of("truncation", truncation, ("window", "error"))
     split = check_fill(model, top=top, candidates=words)
+    size, next_mask = check_joint_options(
+        joint=joint, beam_size=beam_size, order=order, has_candidates=words is not None
+    )
     longest = max(map(len, split.values()), default=1)
     encoded = {
-        number: _encode_masked(model, one, longest, crop=truncation != "error")
+        number: encode_masked(model, one, longest, crop=truncation != "error")
         for number, one in enumerate(texts)
         if one.strip() or not skip_blank
     }
@@ -169,6 +219,14 @@ def fill(
         else FillResult(text=one, masks=())
         for number, one in enumerate(texts)
     ]
+    if joint:
+        completed = fill_jointly(
+            model, texts, encoded, beam_size=size, order=next_mask, options=options
+        )
+        results = [
+            replace(one, joint=tuple(completed.get(number, ())[:top]))
+            for number, one in enumerate(results)
+        ]
     if truncation is None:
         counts = [one.truncated_chars for one in results]
         warn_truncated(counts, model.max_length, fix="only the text around the masks was")
@@ -191,109 +249,15 @@ def check_fill(
     return {word: _split_candidate(model, word) for word in candidates or ()}
 
 
-def insert_word(text: str, start: int, end: int, word: str) -> str:
-    """Replace [start, end) of a text by a word; a ## token is joined to the word before it."""
-    if word.startswith("##"):
-        return text[:start].rstrip() + word[2:] + text[end:]
-    return text[:start] + word + text[end:]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _MaskedText:
-    """The token ids of a text, and the positions of its masks."""
-
-    ids: list[int]
-    positions: list[int]  # of the masks in `ids`
-    spans: list[tuple[int, int]]  # of the masks in the text
-    truncated_chars: int
-
-    def item(self, position: int, inserted: Sequence[int], target: int) -> EncodedExample:
-        """The sequence with a mask replaced by other tokens, to predict the token at `target`."""
-        ids = [*self.ids[:position], *inserted, *self.ids[position + 1 :]]
-        return _make_item(ids, [target])
-
-
 _Found = list[tuple[str, float, tuple[int, ...]]]  # word, probability, tokens
 
 
-def _make_item(ids: list[int], positions: list[int]) -> EncodedExample:
-    return EncodedExample(ids=ids, type_ids=[0] * len(ids), positions=positions)
-
-
-def _encode_masked(model: Model, text: str, longest: int, *, crop: bool) -> _MaskedText:
-    """Encode a text with masks, so that candidates of `longest` tokens fit."""
-    start, part = _take_part(model, text, longest)
-    encoding = model.tokenizer.encode(part)
-    positions = [n for n, id_ in enumerate(encoding.ids) if id_ == model.tokenizer.mask_id]
-    mask = model.tokenizer.mask_token
-    if mask is None or not positions:
-        raise InputError(
-            f"there is no {mask or '[MASK]'} in {_shorten(text)!r}",
-            fix=f"write {mask or '[MASK]'} in place of the word to predict",
-        )
-    ids, inside = encoding.ids, encoding.token_range()
-    limit = model.max_length - (longest - 1)
-    if len(ids) > limit and not crop:
-        raise InputError(
-            f"the text has {'more than ' * (len(part) < len(text))}{len(ids):,} tokens with "
-            f"special tokens, but at most {limit:,} fit",
-            fix="shorten it, or use truncation window, to read the text around the masks",
-        )
-    kept = _find_window(encoding, positions, limit) if len(ids) > limit else inside
-    return _MaskedText(
-        ids=[*ids[: inside.start], *ids[kept.start : kept.stop], *ids[inside.stop :]],
-        positions=[position - (kept.start - inside.start) for position in positions],
-        spans=[
-            (start + first, start + end)
-            for first, end in (encoding.offsets[position] for position in positions)
-        ],
-        truncated_chars=len(text)
-        - len(part)
-        + count_removed_chars(
-            encoding.offsets[inside.start : inside.stop],
-            [range(kept.start - inside.start, kept.stop - inside.start)],
-        ),
-    )
-
-
-def _take_part(model: Model, text: str, longest: int) -> tuple[int, str]:
-    """The part of a long text that is needed, and where it starts."""
-    mask = model.tokenizer.mask_token
-    if mask is None or not is_long(text) or mask not in text:
-        return 0, text[:LONG] if mask is None or mask not in text else text
-    first, stop = text.find(mask), text.rfind(mask) + len(mask)
-    most = model.max_length + longest
-    if stop - first > MAX_CHARS_PER_TOKEN * most:
-        raise InputError(
-            f"the masks are {stop - first:,} characters apart, but the model's maximum length is "
-            f"{model.max_length:,} tokens",
-            fix="split the text into parts with one mask each",
-        )
-    start, end = model.tokenizer.find_context(text, first, stop, most)
-    return start, text[start:end]
-
-
-def _find_window(encoding: TokenAlignment, positions: list[int], limit: int) -> range:
-    """The tokens of the text that fit, with the masks in the middle."""
-    inside = encoding.token_range()
-    room = limit - (len(encoding) - len(inside))
-    first, stop = positions[0], positions[-1] + 1
-    if stop - first > room:
-        raise InputError(
-            f"the masks are {stop - first:,} tokens apart, but the model's maximum length leaves "
-            f"room for {max(room, 0):,} tokens",
-            fix="split the text into parts with one mask each",
-        )
-    start = max(inside.start, min((first + stop - room) // 2, inside.stop - room))
-    return range(start, start + room)
-
-
 def _predict_words(
-    model: Model, encoded: Mapping[int, _MaskedText], top: int, options: Mapping[str, Any]
+    model: Model, encoded: Mapping[int, MaskedText], top: int, options: Mapping[str, Any]
 ) -> Iterator[tuple[int, list[_Found]]]:
     """Yield the index of each text and the most probable words of its masks."""
     numbers = list(encoded)
-    items = [_make_item(one.ids, one.positions) for one in encoded.values()]
+    items = [make_item(one.ids, one.positions) for one in encoded.values()]
     for batch, logits in iterate_logits(model, items, head="mlm", **options):
         for n, part in zip(batch, logits, strict=True):
             scores = part.log_softmax(-1)[:, : model.tokenizer.vocab_size]  # m v
@@ -301,23 +265,17 @@ def _predict_words(
 
 
 def _top_words(model: Model, scores: Tensor, top: int) -> _Found:
-    """The best tokens that are text: takes more than `top`, as some are special or bytes."""
-    found: _Found = []
-    count = 0
-    while len(found) < top and count < len(scores):
-        count = min(max(2 * top + len(model.tokenizer.special_ids), 4 * count), len(scores))
-        best = scores.topk(count)
-        found = [
-            (word, score, (id_,))
-            for id_, score in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
-            if (word := _decode_token(model, id_)) is not None
-        ]
-    return found[:top]
+    best = top_tokens(model, scores, top)
+    probabilities = torch.tensor([score for _, score in best]).exp().tolist()
+    return [
+        (decode_token(model, id_) or "", probability, (id_,))
+        for (id_, _), probability in zip(best, probabilities, strict=True)
+    ]
 
 
 def _score_candidates(
     model: Model,
-    encoded: Mapping[int, _MaskedText],
+    encoded: Mapping[int, MaskedText],
     split: Mapping[str, tuple[int, ...]],
     top: int,
     options: Mapping[str, Any],
@@ -356,29 +314,25 @@ def _rank_candidates(split: Mapping[str, tuple[int, ...]], logs: Iterator[float]
     return sorted(found, key=lambda one: -one[1])
 
 
-def _insert_word(text: str, start: int, end: int, word: str) -> str:
-    """Like `insert_word`, but of a long text only the part around the mask."""
-    if is_long(text):
-        first, last = max(0, start - LONG // 2), min(len(text), end + LONG // 2)
-        text, start, end = text[first:last], start - first, end - first
-    return insert_word(text, start, end, word)
-
-
-def _make_result(text: str, encoded: _MaskedText, found: Sequence[_Found]) -> FillResult:
+def _make_result(text: str, encoded: MaskedText, found: Sequence[_Found]) -> FillResult:
     masks = [
         MaskResult(
             start=start,
             end=end,
             predictions=tuple(
                 MaskPrediction(
-                    word=word, score=score, ids=ids, text=_insert_word(text, start, end, word)
+                    word=word, score=score, ids=ids, text=insert_into_long(text, start, end, word)
                 )
                 for word, score, ids in words
             ),
         )
         for (start, end), words in zip(encoded.spans, found, strict=True)
     ]
-    return FillResult(text=text, masks=tuple(masks), truncated_chars=encoded.truncated_chars)
+    return FillResult(
+        text=text,
+        masks=tuple(masks),
+        truncated_chars=encoded.truncated_chars,
+    )
 
 
 def _split_candidate(model: Model, word: str) -> tuple[int, ...]:
@@ -394,16 +348,3 @@ def _split_candidate(model: Model, word: str) -> tuple[int, ...]:
             fix="leave it out, or use a model with another vocabulary",
         )
     return tokens
-
-
-def _decode_token(model: Model, id_: int) -> str | None:
-    """The text of a token; None for special tokens and incomplete characters."""
-    tokenizer = model.tokenizer
-    if id_ in tokenizer.special_ids or tokenizer.backend.id_to_token(id_) in _NO_TEXT:
-        return None
-    word = tokenizer.decode([id_], skip_special_tokens=False).strip()
-    return None if "\ufffd" in word else word
-
-
-def _shorten(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers import AddedToken
 
 import cloze
 from cloze.checkpoint.model import Model
@@ -184,3 +185,17 @@ def test_an_unspellable_candidate(model):
 def test_top_out_of_range(model, top):
     with raises(ConfigError, "top", top, fix=("1", "25")):
         cloze.fill(model, "the [MASK]", top=top)
+
+
+def test_the_space_before_a_mask_is_kept():
+    """The mask token of ModernBERT and RoBERTa includes the space before it."""
+    backend = train_tokenizer(["the cat sat"] * 3, kind="bpe", vocab_size=300).backend
+    backend.add_special_tokens(["[CLS]", "[SEP]", AddedToken("[MASK]", lstrip=True)])
+    tokenizer = cloze.Tokenizer(backend, special_tokens={"mask": "[MASK]"})
+    config = replace(CONFIG, vocab_size=tokenizer.vocab_size)
+    module = scramble(build(config, ("mlm",), rng=torch.Generator()), scale=0.5).eval()
+    model = Model(module=module, config=config, tokenizer=tokenizer)
+    result = cloze.fill(model, "the [MASK] sat [MASK][MASK].", joint=True)
+    assert [(mask.start, mask.end) for mask in result.masks] == [(4, 10), (15, 21), (21, 27)]
+    first, second = result.joint[0].words
+    assert result.best == f"the {first} sat {second}."

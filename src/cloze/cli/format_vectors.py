@@ -1,0 +1,60 @@
+"""Print embeddings: tables on a terminal, JSON lines, or tab-separated numbers."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cloze.cli.format import print_json_lines, print_table
+from cloze.terminal import escape_control_characters
+
+if TYPE_CHECKING:
+    from cloze.data.vector_files import EmbeddingRecord, Vectors
+
+SHOWN_NUMBERS = 6  # of a vector
+
+
+class VectorLines:
+    """Prints vectors as tab-separated numbers in full precision."""
+
+    def __init__(self, *, by_token: bool) -> None:
+        self._by_token = by_token  # if so, a text that failed has no lines
+        self._width = 1
+        self._texts = 0
+
+    def __call__(self, records: "Sequence[EmbeddingRecord]") -> None:
+        known = (len(one.vectors) for one in records if one.vectors is not None)
+        self._width = next(known, self._width)
+        for record in records:
+            self._texts += 1
+            if record.vectors is not None and record.encoding is not None:
+                for token, vector in zip(record.encoding.tokens, record.vectors, strict=True):
+                    print(self._texts, escape_control_characters(token), *vector, sep="\t")
+            elif record.vectors is not None:
+                print(*record.vectors, sep="\t")
+            elif not self._by_token:
+                print(*["nan"] * self._width, sep="\t")
+
+
+def print_json_records(records: "Sequence[EmbeddingRecord]") -> None:
+    """Print a line of JSON for each text."""
+    print_json_lines(records)
+
+
+def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
+    """Print the first numbers of each vector on a terminal."""
+    columns = ("size", "norm", "numbers")
+    found = [(one.text, one.vectors, one.encoding) for one in records if one.vectors is not None]
+    texts = [(text, *_vector_cells(vector)) for text, vector, encoding in found if encoding is None]
+    if texts:
+        print_table(("text", *columns), texts)
+    for text, vectors, encoding in found:
+        if encoding is not None:
+            tokens = zip(encoding.tokens, vectors, strict=True)
+            rows = [(token, *_vector_cells(vector)) for token, vector in tokens]
+            print_table(("token", *columns), rows, title=text or "")
+
+
+def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:
+    norm = float((vector**2).sum() ** 0.5)
+    more = " …" if len(vector) > SHOWN_NUMBERS else ""
+    numbers = " ".join(f"{x:+.3f}" for x in vector[:SHOWN_NUMBERS]) + more
+    return len(vector), f"{norm:.3f}", numbers
