@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -18,23 +20,51 @@ ProgressCallback: TypeAlias = Callable[[str, int, int | None], object]
 # of functions: a callback; True or False: with or without a bar; None: a bar for long work
 ProgressOption: TypeAlias = ProgressCallback | bool | None
 
+R = TypeVar("R")
+_shows_bars: ContextVar[bool] = ContextVar("shows_bars", default=True)
 _DELAY = 2.0  # seconds before a bar appears that was not asked for
 _REFRESH = 0.2  # seconds between two updates in a notebook
 
 
 @contextmanager
 def open_progress(progress: ProgressOption = None) -> Iterator[ProgressCallback | None]:
-    """The callback of an option; bars are removed at the end."""
-    if progress is not None and not isinstance(progress, bool):
-        yield progress
-    elif progress is False or not (is_terminal() or is_notebook()):
-        yield None
-    else:
-        bars = ProgressBars(delay=0 if progress else _DELAY)
-        try:
-            yield bars
-        finally:
-            bars.close()
+    """The callback of an option; bars are removed at the end.
+
+    Functions that are called inside show no bars unless they are asked to.
+    """
+    is_default = progress is None and _shows_bars.get()
+    with hide_bars():
+        if progress is not None and not isinstance(progress, bool):
+            yield progress
+        elif not (progress or is_default) or not (is_terminal() or is_notebook()):
+            yield None
+        else:
+            bars = ProgressBars(delay=_DELAY if is_default else 0)
+            try:
+                yield bars
+            finally:
+                bars.close()
+
+
+@contextmanager
+def hide_bars() -> Iterator[None]:
+    """Functions that are called inside show no bars by default."""
+    token = _shows_bars.set(False)
+    try:
+        yield
+    finally:
+        _shows_bars.reset(token)
+
+
+def with_progress(function: Callable[..., R]) -> Callable[..., R]:
+    """Resolve the option `progress` of a function, which gets a callback or None."""
+
+    @wraps(function)
+    def call(*arguments: Any, progress: ProgressOption = None, **options: Any) -> R:  # noqa: ANN401
+        with open_progress(progress) as show:
+            return function(*arguments, progress=show, **options)
+
+    return call
 
 
 class ProgressBars:

@@ -27,6 +27,7 @@ from cloze.cli.common import (
     describe_os_error,
     discard_stdout,
     print_error,
+    print_note,
 )
 from cloze.cli.completion import COMPLETIONS
 from cloze.errors import ClozeError
@@ -67,6 +68,7 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
             print_error(error)
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
+            print_note(str(error) or "interrupted")
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
             discard_stdout()

@@ -378,3 +378,12 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int | None], o
 
     with open_progress(not quiet) as show:
         yield show or (lambda _stage, _done, _total: None)
+
+
+@contextmanager
+def explain_interrupt(message: Callable[[], str]) -> Iterator[None]:
+    """Say what has become of the work when Ctrl-C interrupts it."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(error) or message()) from error

@@ -4,12 +4,12 @@ Results define their JSON (`to_dict`); this file defines all other output.
 """
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cloze.cli.tables import print_table as print_table
 from cloze.files import replace_non_finite
 from cloze.terminal import escape_control_characters, escape_json
 
@@ -28,7 +28,6 @@ SHOWN_LABELS = 12  # of a confusion matrix, or of a model
 
 
 # a number, or an empty cell
-_NUMBER = re.compile(r"([<+−-]?[\d,]*\.?\d+(e[+-]?\d+)?(\s?%)?)?")
 
 Row: TypeAlias = Sequence[object]
 Results: TypeAlias = Iterable[Any]  # results of one function, and failures
@@ -46,40 +45,9 @@ def print_json_lines(results: Results) -> None:
         print_json(result.to_dict())
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") -> None:
-    """Print a table on a terminal, or tab-separated lines in a pipe or file."""
-    if not sys.stdout.isatty():
-        for row in chain([columns], rows):
-            print(*(escape_control_characters(str(cell)) for cell in row), sep="\t")
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    listed = [[escape_control_characters(format_cell(cell)) for cell in row] for row in rows]
-    table = Table(
-        title=Text(escape_control_characters(title)) if title else None, title_justify="left"
-    )
-    for number, column in enumerate(columns):
-        is_numeric = bool(listed) and all(_NUMBER.fullmatch(row[number]) for row in listed if row)
-        table.add_column(
-            Text(escape_control_characters(column)),
-            overflow="fold",
-            justify="right" if is_numeric else "left",
-        )
-    for row in listed:
-        table.add_row(*map(Text, row))  # in a Text, brackets are not markup
-    Console().print(table)
-
-
 def print_text(text: str) -> None:
     """Print a text: unchanged in a pipe or file, with escapes on a terminal."""
     print(escape_control_characters(text, keep="\n\t") if sys.stdout.isatty() else text)
-
-
-def format_cell(cell: object) -> str:
-    """Format a cell of a table; integers have thousands separators."""
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 
 def format_probability(value: float) -> str:

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cloze.cli.format import SHOWN_LABELS, format_cell, print_table
+from cloze.cli.common import print_note
+from cloze.cli.format import SHOWN_LABELS, print_table
 
 if TYPE_CHECKING:
     from cloze.tasks.comparison import Comparison, LanguageComparison
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from cloze.tasks.score import MinimalPairScores, TextScore
 
 SHOWN_TEXT = 160  # characters of a text in a list of errors
-CELL_FRAME = 3  # columns around a cell: a line, and a space on both sides
 
 
 def print_evaluation(result: "Evaluation | CorpusEvaluation") -> None:
@@ -25,6 +25,8 @@ def print_evaluation(result: "Evaluation | CorpusEvaluation") -> None:
         print_table(("score", model), result.rows())
         return
     print_table(("score", model), _score_rows(result))
+    if result.note:
+        print_note(result.note)
     matrix = result.confusion
     if matrix is not None and len(matrix.labels) <= SHOWN_LABELS and sys.stdout.isatty():
         counts = zip(matrix.labels, matrix.counts.tolist(), strict=True)
@@ -46,7 +48,8 @@ def print_evaluation(result: "Evaluation | CorpusEvaluation") -> None:
 def _score_rows(result: "Evaluation") -> Iterator[tuple[str, object]]:
     from cloze.metrics.names import metric_label
 
-    yield from ((metric_label(name), f"{value:.4f}") for name, value in result.scores.items())
+    found = {**result.scores, **result.baseline}
+    yield from ((metric_label(name), f"{value:.4f}") for name, value in found.items())
     if result.calibration is not None:
         yield "calibration error", f"{result.calibration.error:.4f}"
     swapped = result.swapped
@@ -69,28 +72,7 @@ def print_comparison(result: "Comparison | LanguageComparison") -> None:
     from cloze.metrics.names import metric_label
 
     columns = [metric_label(column) for column in result.columns]
-    rows = [["" if cell is None else cell for cell in row] for row in result.rows()]
-    print_wide_table(columns, rows)
-
-
-def print_wide_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print one table, or one per row if the terminal is too narrow."""
-    if not sys.stdout.isatty() or _fits_terminal(columns, rows):
-        print_table(columns, rows)
-        return
-    for row in rows:
-        cells = [pair for pair in zip(columns[1:], row[1:], strict=True) if pair[1] != ""]
-        print_table((columns[0], str(row[0])), cells)
-
-
-def _fits_terminal(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Whether every cell fits without being folded."""
-    from rich.cells import cell_len
-    from rich.console import Console
-
-    across = zip(columns, *rows, strict=True)
-    widths = (max(cell_len(format_cell(cell)) for cell in column) + CELL_FRAME for column in across)
-    return sum(widths) + 1 <= Console().width
+    print_table(columns, [["" if cell is None else cell for cell in row] for row in result.rows()])
 
 
 def print_text_scores(results: "Iterable[TextScore | Failure]", *, tokens: bool) -> None:

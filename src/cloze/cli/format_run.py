@@ -31,6 +31,8 @@ def print_run_result(result: "RunResult", as_json: bool, command: str = "pretrai
         _print_translation(result)
     else:
         _print_finetuning(result)
+    if result.note and not as_json:
+        print_note(result.note)
     if result.stopped:
         raise typer.Exit(exit_status(result.stopped))
 

@@ -9,6 +9,7 @@ import typer
 from cloze.cli.common import Force, Json, Quiet, print_note
 from cloze.cli.format import print_json, print_table
 from cloze.cli.training import Settings, display_callbacks, report_usage
+from cloze.metrics.names import METRICS
 
 if TYPE_CHECKING:
     from cloze.make.glue import GlueTable
@@ -97,7 +98,17 @@ def glue(
     if as_json:
         print_json(table.to_dict())
     else:
-        columns = ("task", "metrics", "score", "±", "training", "dev", "seconds", "note")
+        columns = (
+            "task",
+            "metrics",
+            "score",
+            "±",
+            "baseline",
+            "training",
+            "dev",
+            "seconds",
+            "note",
+        )
         print_table(columns, _rows(table))
     if table.stopped:
         again = "; run the same command again to continue" if out is not None else ""
@@ -108,18 +119,20 @@ def glue(
 def _rows(table: "GlueTable") -> Iterator[tuple[object, ...]]:
     for row in table.rows:
         metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
+        baseline = ", ".join(METRICS[name].describe(row.baseline[name]) for name in row.baseline)
         counts = (n or "" for n in (row.train, row.dev))
         seconds = f"{row.seconds:.0f}" if row.seconds else ""
         yield (
             row.task,
             metrics,
             *map(_score, (row.score, row.score_std)),
+            baseline,
             *counts,
             seconds,
             row.note,
         )
     scored = sum(row.score is not None for row in table.rows)
-    yield "mean", f"of {scored} tasks", _score(table.score), "", "", "", "", ""
+    yield "mean", f"of {scored} tasks", _score(table.score), "", "", "", "", "", ""
 
 
 def _score(value: float | None) -> str:

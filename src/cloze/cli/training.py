@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.common import explain_interrupt
 from cloze.cli.format_run import print_run_result
 
 if TYPE_CHECKING:
-    from cloze.train.callbacks import Callback
+    from cloze.train.callbacks import Callback, TrainingRun
     from cloze.train.result import RunResult
 
 Sources = Annotated[
@@ -79,8 +80,28 @@ def run_training(
     quiet: bool,
 ) -> None:
     """Call a function that trains with callbacks that show its progress, and print its result."""
-    shown = display_callbacks(quiet=quiet, show_steps=not as_json)
-    print_run_result(train(progress=False, callbacks=shown), as_json, command=command)
+    from cloze.train.callbacks import Callback
+
+    class Begin(Callback):
+        """Notes the folder of a run that has begun to train."""
+
+        folder: Path | None = None
+
+        def on_train_begin(self, run: "TrainingRun") -> None:
+            self.folder = run.folder
+
+    begin = Begin()
+
+    def explain() -> str:
+        if begin.folder is None:
+            return "interrupted before training began; run the same command to start again"
+        again = f"cloze {command} --resume --out {begin.folder}"
+        return f"interrupted; to resume from the last saved state: {again}"
+
+    shown = [begin, *display_callbacks(quiet=quiet, show_steps=not as_json)]
+    with explain_interrupt(explain):
+        result = train(progress=False, callbacks=shown)
+    print_run_result(result, as_json, command=command)
 
 
 def resume_run(

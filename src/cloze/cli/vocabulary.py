@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli.common import Force, Json, Quiet, SkipBad, Skipped, TextColumn
+from cloze.cli.common import Force, Json, Quiet, SkipBad, Skipped, TextColumn, explain_interrupt
 from cloze.cli.format import print_json, print_table
 
 
@@ -32,15 +32,16 @@ def vocabulary(
     from cloze.make.vocabulary import vocabulary
 
     skipped = Skipped()
-    tokenizer = vocabulary(
-        inputs,
-        out=out,
-        text_column=text_column,
-        on_error=skipped if skip_bad else "raise",
-        force=force,
-        progress=not quiet,
-        **options,
-    )
+    with explain_interrupt(lambda: "interrupted: no tokenizer was saved"):
+        tokenizer = vocabulary(
+            inputs,
+            out=out,
+            text_column=text_column,
+            on_error=skipped if skip_bad else "raise",
+            force=force,
+            progress=not quiet,
+            **options,
+        )
     skipped.print_count()
     summary = {
         "folder": str(out),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from cloze.config import to_mapping
 from cloze.make.recipe.run import SelectingRun
 from cloze.objectives.core import Batch, Learner
+from cloze.train.budget_check import BudgetAdvice
 from cloze.train.callbacks import CallbackList
 from cloze.train.config import OptimizerConfig
 from cloze.train.fit import Evaluate, Steps, TrainingJob, fit, one_batch_each
@@ -56,10 +57,12 @@ def fit_best(
     save_model: Callable[[], object],
     callbacks: CallbackList,
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps,
+    faster_steps: str = "a smaller --batch-size",
 ) -> RunResult:
     """Train with one batch per step, evaluate as the recipe says, and save the best model.
 
-    See `TrainingJob` for the arguments; `batch_of` gives the batch of a step by its index.
+    See `TrainingJob` for the arguments; `batch_of` gives the batch of a step by its index, and
+    `faster_steps` is advice for runs whose steps are too slow.
     """
     run = recipe.run
     return fit(
@@ -78,5 +81,10 @@ def fit_best(
             save_model=save_model,
             patience=run.patience,
             wrap_steps=wrap_steps,
+            advice=BudgetAdvice(
+                faster_steps=faster_steps,
+                more_steps="more --steps" if run.steps else "more --epochs, or smaller batches",
+                steps_per_epoch=steps_per_epoch,
+            ),
         )
     )

@@ -7,7 +7,7 @@ where it stopped.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
@@ -49,6 +49,7 @@ class GlueRow:
     metrics: Mapping[str, float]
     score: float | None  # the mean of the metrics; None if the task could not be trained or scored
     score_std: float | None = None  # sample standard deviation over the seeds
+    baseline: Mapping[str, float] = field(default_factory=dict)  # without a model, by its name
     train: int = 0  # number of training examples
     dev: int = 0  # number of dev examples
     seconds: float = 0.0
@@ -197,11 +198,12 @@ def _score_model(files: GlueFiles, models: Mapping[str, Path], limit: int | None
     if task.name not in models or not files.dev:
         note = "no model" if task.name not in models else "no dev data"
         return GlueRow(task=task.name, metrics={}, score=None, note=note)
-    metrics, score, count, seconds = _evaluate_files(files, models[task.name], limit)
+    metrics, score, count, seconds, baseline = _evaluate_files(files, models[task.name], limit)
     return GlueRow(
         task=task.name,
         metrics=metrics,
         score=score,
+        baseline=baseline,
         dev=count,
         seconds=seconds,
         note=_describe_limit(limit),
@@ -274,12 +276,13 @@ def _make_row(files: GlueFiles, folder: Path, ended: RunResult, limit: int | Non
     metrics = {name: fmean(one[name] for one in by_seed) for name in task.metrics}
     score = fmean(scores)
     if len(files.dev) > 1 and len(by_seed) == 1:
-        metrics, score, _, _ = _evaluate_files(files, folder, limit)
+        metrics, score, *_ = _evaluate_files(files, folder, limit)
     return GlueRow(
         task=task.name,
         metrics=metrics,
         score=score,
         score_std=stdev(scores) if len(scores) > 1 else None,
+        baseline={name: by_seed[0][name] for name in by_seed[0] if name.endswith("_baseline")},
         train=counts["training"],
         dev=counts["dev"],
         seconds=sum(one.seconds for one in ended.trials or ()) or ended.seconds,
@@ -289,8 +292,8 @@ def _make_row(files: GlueFiles, folder: Path, ended: RunResult, limit: int | Non
 
 def _evaluate_files(
     files: GlueFiles, folder: Path, limit: int | None
-) -> tuple[dict[str, float], float, int, float]:
-    """Metrics and score of a model on the task's dev files, number of examples, and seconds."""
+) -> tuple[dict[str, float], float, int, float, dict[str, float]]:
+    """Metrics and score of a model on the task's dev files, examples, seconds, and baseline."""
     task, model = files.task, load(folder, quiet=True)
     each = {
         file.name.split(".")[0]: evaluate_labelled(model, _source(task, [file], limit, read=True))
@@ -303,7 +306,8 @@ def _evaluate_files(
     }
     score = task.score([one.scores for one in each.values()])
     count = sum(one.count for one in each.values())
-    return metrics, score, count, sum(one.seconds for one in each.values())
+    seconds = sum(one.seconds for one in each.values())
+    return metrics, score, count, seconds, next(iter(each.values())).baseline
 
 
 def adapt_recipe(recipe: FinetuneRecipe, task: GlueTask) -> FinetuneRecipe:

@@ -166,6 +166,13 @@ METRICS: Mapping[str, Metric] = {
         result="majority baseline",
         terms=("majority",),
     ),
+    "chance_baseline": Metric(label="chance", format=format_percent, result="chance"),
+    "no_answer_baseline": Metric(
+        label="no-answer baseline", format=format_percent, result="no-answer baseline"
+    ),
+    "mean_baseline": Metric(
+        label="error of the mean", format=_format_precise, result="error of the mean"
+    ),
     # the run itself
     "lr": Metric(label="learning rate"),
     "grad_norm": Metric(label="gradient norm"),

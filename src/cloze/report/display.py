@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloze.progress import ProgressBars, is_notebook, show_in_notebook
+from cloze.progress import ProgressBars, hide_bars, is_notebook, show_in_notebook
 from cloze.report.panel import (
     HEIGHT,
     WIDTH,
@@ -39,7 +39,7 @@ class Display:
 
     def __init__(self, *, title: str = "training", console: Console | None = None) -> None:
         self._title = title
-        self._is_started = False  # with the first row
+        self.is_started = False  # with the first row
         self._off = False  # after an error
         self._console = console or _Console(stderr=True)
         self._summary = RunSummary()
@@ -53,7 +53,7 @@ class Display:
 
     def _start(self) -> None:
         """Open the panel, where there can be one."""
-        self._is_started = True
+        self.is_started = True
         if self._console.is_jupyter:
             self._handle = show_in_notebook(Text())
         elif self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -82,7 +82,7 @@ class Display:
         if self._off:
             return
         with self._ignore_errors():
-            if not self._is_started:
+            if not self.is_started:
                 self._start()
             self._summary.add(row)
             if row.get("kind") == "eval":
@@ -91,6 +91,14 @@ class Display:
             self._unshown += 1
             if self._is_due():
                 self._show()
+
+    def finish(self, seconds: float, *, is_complete: bool) -> None:
+        """Show that the run has ended: nothing is left of its time, and nothing of its budget."""
+        if self.is_started and not self._off:
+            with self._ignore_errors():
+                self._summary.finish(seconds, is_complete=is_complete)
+                if self._live is not None or self._handle is not None:
+                    self._show()
 
     def _is_due(self) -> bool:
         pause = _PAUSE if self._live is None and self._handle is None else _REFRESH
@@ -179,12 +187,14 @@ class ProgressDisplay(Callback):
             self._display.show({"kind": "train", **metrics})
 
     def on_evaluate(self, step: int, scores: Mapping[str, float]) -> None:
-        """Show the scores."""
-        if self._display is not None:
+        """Show the scores; those of a model that is trained in one pass are in its result."""
+        if self._display is not None and self._display.is_started:
             self._display.show({"kind": "eval", "step": step, **scores})
 
-    def on_train_end(self, result: RunResult) -> None:  # noqa: ARG002
+    def on_train_end(self, result: RunResult) -> None:
         """End the display; its last state stays visible."""
+        if self._display is not None:
+            self._display.finish(result.seconds, is_complete=result.stopped is None)
         self.close()
 
     def close(self) -> None:
@@ -199,7 +209,7 @@ class ProgressDisplay(Callback):
 def open_callbacks(progress: bool, callbacks: Iterable[Callback]) -> Iterator[CallbackList]:
     """The callbacks of a run, and the display if `progress` is set; they are closed at the end."""
     shown = [ProgressDisplay()] if progress else []
-    with closing(CallbackList([*shown, *callbacks])) as opened:
+    with hide_bars(), closing(CallbackList([*shown, *callbacks])) as opened:
         yield opened
 
 

@@ -37,7 +37,7 @@ _HELD_OUT = (
     *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_baseline"),
     "teacher_accuracy",
     *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "all_original_baseline", "cosine_loss"),
-    *("accuracy", "bleu", "score"),
+    *("accuracy", "majority_baseline", "chance_baseline", "bleu", "score", "no_answer_baseline"),
 )
 # Rows of the panel, with the values on training and held-out data side by side.
 _ROWS = (
@@ -111,6 +111,13 @@ class RunSummary:
             self._start = self._start or (seconds, fraction)
             self.training["seconds_left"] = self._estimate_seconds_left(seconds, fraction)
 
+    def finish(self, seconds: float, *, is_complete: bool) -> None:
+        """The run has ended: what is left is not shown any more."""
+        self.training.pop("seconds_left", None)
+        self.training["seconds"] = max(seconds, self.training.get("seconds", 0.0))
+        if is_complete and "fraction" in self.training:
+            self.training["fraction"] = 1.0
+
     def _estimate_seconds_left(self, seconds: float, fraction: float) -> float:
         """Time until the budget is spent, at the speed since this process started."""
         assert self._start is not None
@@ -159,7 +166,8 @@ def _render_metrics(summary: RunSummary, spark: str) -> Table:
         "nsp_accuracy": _describe(held_out, "majority_baseline"),
         "sop_accuracy": _describe(held_out, "majority_baseline"),
         "detection_accuracy": _describe(held_out, "all_original_baseline"),
-        "accuracy": _describe(held_out, "perplexity"),
+        "accuracy": _describe(held_out, "perplexity", "majority_baseline", "chance_baseline"),
+        "score": _describe(held_out, "no_answer_baseline"),
         "tokens_per_second": _describe(training, "non_padding_fraction"),
     }
     table = Table.grid(padding=(0, 3))

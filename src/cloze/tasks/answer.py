@@ -22,7 +22,7 @@ from cloze.data.labelled.questions import read_question_examples
 from cloze.data.objects import open_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
 from cloze.tasks.inputs import Texts, check_contexts, open_model, warn_truncated
@@ -30,8 +30,7 @@ from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 from cloze.text.words import expand_to_words
 
-MAX_ANSWER_TOKENS = 30
-MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
+MAX_ANSWER_TOKENS, MAX_QUESTION_TOKENS = 30, 64  # as in the code of Devlin et al.
 NUM_CANDIDATES = 20  # spans in the softmax of the probabilities
 SHORTEN = "shorten the question (at most 64 tokens are read), or choose a truncation"
 CHUNK = 1024  # questions that are encoded at a time, to bound memory
@@ -108,7 +107,7 @@ class AnswerOptions(TypedDict, total=False):
     truncation: str | None
     overlap: int | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -122,6 +121,7 @@ def answer(
     context: str | Iterable[str] | None = None,
     **options: Unpack[AnswerOptions],
 ) -> Results[AnswerResult]: ...
+@with_progress
 def answer(
     model: Model | PathLike,
     question: str | Texts,
@@ -153,7 +153,7 @@ def answer(
             windows), head, tail or error. Default: the setting of the folder, else window.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
-        progress: called with the number of sequences done.
+        progress: show a bar, or not; or a function. Default: a bar for work that takes seconds.
     """
     model = open_model(model, "answer")
     task = override_truncation(resolve_task("answer", model), truncation, overlap)

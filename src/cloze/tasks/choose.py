@@ -14,7 +14,7 @@ from cloze.data.labelled.examples import ChoiceExample, Origin
 from cloze.data.objects import open_rows
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inference import (
     TextItem,
@@ -82,7 +82,7 @@ class ChooseOptions(TypedDict, total=False):
 
     truncation: str | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -103,6 +103,7 @@ def choose(
     question: Iterable[str | None] | None = None,
     **settings: Unpack[ChooseOptions],
 ) -> Results[Choice]: ...
+@with_progress
 def choose(
     model: Model | PathLike,
     text: str | Texts,
@@ -124,7 +125,8 @@ def choose(
         truncation: for texts that are too long: head, tail, head+tail or error. Default: the
             setting of the folder, else head; then a warning says how much was not read.
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     model = open_model(model, "choose")
     task = override_truncation(resolve_task("choose", model), truncation, None)

@@ -16,7 +16,7 @@ from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.metrics.multi_label import DEFAULT_THRESHOLD
 from cloze.models.configs.encoder import MULTI_LABEL
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inference import (
     TextItem,
@@ -94,7 +94,7 @@ class ClassifyOptions(TypedDict, total=False):
     text_column: str | int | None
     pair_column: str | int | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -111,6 +111,7 @@ def classify(
     pair: Iterable[str] | None = None,
     **options: Unpack[ClassifyOptions],
 ) -> Results[Classification]: ...
+@with_progress
 def classify(
     model: Model | PathLike,
     text: str | Texts,
@@ -141,7 +142,8 @@ def classify(
             (default: auto-detected).
         pair_column: column of the second text (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     model = open_model(model, "classify")
     task = override_truncation(resolve_task("classify", model), truncation, overlap)

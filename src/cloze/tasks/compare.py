@@ -16,7 +16,7 @@ from cloze.files import PathLike
 from cloze.metrics.bootstrap import RESAMPLES
 from cloze.metrics.perplexity import LanguageModelScores, score_language_model
 from cloze.models.language import LanguageModel
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, open_progress
 from cloze.tasks.comparison import (
     Comparison,
     LanguageComparison,
@@ -69,7 +69,7 @@ def compare(
     seed: int = 0,
     device: str | None = None,
     dtype: str = "float32",
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
     **columns: Unpack[Columns],
 ) -> Comparison | LanguageComparison:
     """Score models on the same examples, with bootstrap confidence intervals.
@@ -95,7 +95,8 @@ def compare(
         seed: seed of the bootstrap.
         device: device that folders are loaded to.
         dtype: dtype of the weights of folders.
-        progress: called with the model's name and the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
         **columns: columns of tables, as in `evaluate`.
     """
     opened = _open_models(models, device, dtype)
@@ -116,18 +117,19 @@ def compare(
     check_options(options, OPTIONS[kind], kind)
     skipped: list[InputError] = []
     report = skipped.append if skip_bad else None
-    if kind == "language":
-        return _compare_language(opened, data, options, skipped, progress)
     unknown = 0
     evaluations: Mapping[str, Resampled]
-    if kind == "translator":
-        evaluations = _score_translators(opened, data, truncation, bleu, progress)
-    elif kind == "words":
-        evaluations, unknown = score_word_vectors(
-            {name: model.module for name, model in opened.items()}, as_list(data), progress
-        )
-    else:
-        evaluations = _score_examples(opened, kind, data, options, report, progress)
+    with open_progress(progress) as show:
+        if kind == "language":
+            return _compare_language(opened, data, options, skipped, show)
+        if kind == "translator":
+            evaluations = _score_translators(opened, data, truncation, bleu, show)
+        elif kind == "words":
+            evaluations, unknown = score_word_vectors(
+                {name: model.module for name, model in opened.items()}, as_list(data), show
+            )
+        else:
+            evaluations = _score_examples(opened, kind, data, options, report, show)
     if truncation is None:
         _warn_truncated(opened, evaluations)
     draws = RESAMPLES if resamples is None else resamples

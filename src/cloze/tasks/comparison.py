@@ -16,7 +16,7 @@ from cloze.metrics.bootstrap import (
     bootstrap_difference,
     bootstrap_interval,
 )
-from cloze.metrics.names import metric_label
+from cloze.metrics.names import METRICS, metric_label
 from cloze.metrics.perplexity import LanguageModelScores
 from cloze.plot.format import format_percent
 from cloze.plot.notebook import render_report
@@ -92,6 +92,11 @@ class Comparison(Result):
         return self.entries[0].evaluation.count
 
     @property
+    def baseline(self) -> dict[str, float]:
+        """The score of a prediction that ignores the text, by its name; empty if there is none."""
+        return getattr(self.entries[0].evaluation, "baseline", {})
+
+    @property
     def columns(self) -> tuple[str, ...]:
         scores = self.entries[0].intervals
         return ("model", "parameters", *scores, "difference to the first", "p-value", "time (s)")
@@ -118,10 +123,13 @@ class Comparison(Result):
         for one in self.entries:
             if one.too_long:
                 left += f", {one.too_long:,} too long for {one.name} and counted as empty"
+        without = "; ".join(METRICS[name].describe(self.baseline[name]) for name in self.baseline)
+        baseline = f" Without a model: {without}." if without else ""
         return (
-            f"{self.count:,} examples{left}. In brackets: 95 % bootstrap confidence intervals from "
-            f"{self.resamples:,} resamples. Difference: {metric_label(self.metric)} minus that of "
-            "the first model on the same resamples; p-value: two-sided bootstrap p-value."
+            f"{self.count:,} examples{left}.{baseline} In brackets: 95 % bootstrap confidence "
+            f"intervals from {self.resamples:,} resamples. Difference: {metric_label(self.metric)} "
+            "minus that of the first model on the same resamples; p-value: two-sided bootstrap "
+            "p-value."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,6 +140,7 @@ class Comparison(Result):
             "skipped": [error.problem for error in self.skipped],
             **({"unknown": self.unknown} if self.unknown else {}),
             "resamples": self.resamples,
+            **({"baseline": self.baseline} if self.baseline else {}),
             "models": [one.to_dict() for one in self.entries],
         }
 

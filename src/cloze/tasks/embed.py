@@ -23,7 +23,7 @@ from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
@@ -51,7 +51,7 @@ class EmbedOptions(TypedDict, total=False):
     overlap: int | None
     text_column: str | int | None
     batch_tokens: int
-    progress: ProgressCallback | None
+    progress: ProgressOption
     on_error: OnError | None
     on_truncated: OnTruncated | None
 
@@ -81,6 +81,7 @@ def embed(
     **options: Unpack[EmbedOptions],
 ) -> Vectors: ...
 @torch.inference_mode()
+@with_progress
 def embed(
     model: Model | PathLike,
     texts: str | Texts,
@@ -114,7 +115,8 @@ def embed(
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
         on_error: called with the index and the error of one of several texts that fails; its row is
             NaN (None with pooling none). Default: the error is raised.
         on_truncated: called with the index of a truncated text and the number of characters that

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from cloze.checkpoint.model import Model
 from cloze.files import PathLike
 from cloze.models.registry import resolve
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.evaluate_labelled import Columns, Data
 from cloze.tasks.evaluation import CorpusEvaluation, Evaluation, check_options, evaluation_kind
 from cloze.tasks.inputs import resolve_model, warn_truncated
@@ -88,7 +88,7 @@ def evaluate(
     worst: int | None = None,
     predictions: PathLike | None = None,
     force: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
     **columns: Unpack[Columns],
 ) -> Evaluation | CorpusEvaluation:
     """Score a model: a fine-tuned one on labelled data, any other on data of its kind.
@@ -118,7 +118,8 @@ def evaluate(
         worst: number of errors listed in JSON (default 5) and on the page (default 50).
         predictions: a file to write all predictions to: .jsonl, .tsv, or for answers .json.
         force: overwrite that file.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
         **columns: columns of tables by name or 1-based number, detected by default: `text_column`,
             `pair_column`, `label_column`, `tag_column`; and `tag_scheme`.
     """
@@ -142,7 +143,8 @@ def evaluate(
     chosen = check_options(given, evaluator.options, kind)
     if predictions is not None:
         check_predictions_path(predictions, force=force)
-    result = resolve(evaluator.function)(found, data, progress=progress, **chosen)
+    with open_progress(progress) as show:
+        result = resolve(evaluator.function)(found, data, progress=show, **chosen)
     named = replace(result, model=name or (None if model is found else str(model)))
     if not isinstance(named, Evaluation):
         return named

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloze.checkpoint.model import Model, check_capability
 from cloze.errors import InputError
+from cloze.metrics.baselines import describe_failure
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.charts import format_scores, plot_calibration, plot_confusion_matrix
 from cloze.metrics.labels import (
@@ -113,6 +114,16 @@ class Evaluation(Result):
         return self.result.score
 
     @property
+    def baseline(self) -> dict[str, float]:
+        """The score of a prediction that ignores the text, by its name; empty if there is none."""
+        return self.result.baseline
+
+    @property
+    def note(self) -> str | None:
+        """That the score is not better than the baseline, if it is not."""
+        return describe_failure({**self.scores, **self.baseline})
+
+    @property
     def metric(self) -> str:
         """The name of the main score."""
         return self.result.scorer.main
@@ -204,6 +215,8 @@ class Evaluation(Result):
             "metric": self.metric,
             "score": self.score,
             "scores": self.scores,
+            "baseline": self.baseline,
+            "note": self.note,
             "examples": self.count,
             "truncated": self.num_truncated,
             "skipped": [error.problem for error in self.skipped],
@@ -250,10 +263,10 @@ class Evaluation(Result):
         return f"{self.count:,} examples{truncated}{skipped}, {self.seconds:.1f} s.{rules}"
 
     def _sections(self, worst: int) -> Iterator[Section]:
-        facts = format_scores(self.scores)
+        facts = format_scores({**self.scores, **self.baseline})
         if self.swapped is not None:
             facts += _make_swap_facts(self.swapped)
-        yield Section(title="Scores", parts=[Facts(facts)])
+        yield Section(title="Scores", note=self.note or "", parts=[Facts(facts)])
         charts = list(self._charts())
         if charts:
             wide = [part for part in charts if getattr(part, "wide", False)]

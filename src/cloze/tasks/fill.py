@@ -12,7 +12,7 @@ from cloze.config import in_range, one_of
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inference import describe_heads, iterate_logits
 from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
@@ -138,7 +138,7 @@ class FillOptions(TypedDict, total=False):
     skip_blank: bool
     text_column: str | int | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -149,6 +149,7 @@ def fill(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 def fill(
     model: Model | PathLike, text: Texts, **options: Unpack[FillOptions]
 ) -> Results[FillResult]: ...
+@with_progress
 def fill(
     model: Model | PathLike,
     text: str | Texts,
@@ -191,7 +192,8 @@ def fill(
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     model = open_model(model, "fill")
     texts = check_texts(text, text_column=text_column)

@@ -14,7 +14,7 @@ from cloze.decode.prompts import batch_rows, make_prompt_decoder, start_rows
 from cloze.decode.sampling import sample
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inputs import Texts, check_prompts, check_texts, open_language_model
 
@@ -112,7 +112,7 @@ class Options(TypedDict, total=False):
     truncation: str | None
     seed: int
     text_column: str | int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -124,6 +124,7 @@ def generate(
     model: LanguageModel | Model | PathLike, text: Texts, **options: Unpack[Options]
 ) -> Results[Generations]: ...
 @torch.inference_mode()
+@with_progress
 def generate(
     model: LanguageModel | Model | PathLike,
     text: str | Texts = "",
@@ -162,7 +163,8 @@ def generate(
         seed: seed of the random numbers.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
-        progress: called after every batch.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)

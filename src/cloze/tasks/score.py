@@ -21,7 +21,7 @@ from cloze.files import PathLike
 from cloze.metrics.bootstrap import Interval, bootstrap_interval
 from cloze.metrics.perplexity import perplexity
 from cloze.models.language import LanguageModel
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import MAX_SHOWN, Result, Results
 from cloze.tasks.inputs import Texts, check_texts, open_language_model, resolve_model
 
@@ -108,7 +108,7 @@ class ScoreOptions(TypedDict, total=False):
     include_eos: bool
     text_column: str | int | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -119,6 +119,7 @@ def score(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 def score(
     model: LanguageModel | Model | PathLike, text: Texts, **options: Unpack[ScoreOptions]
 ) -> Results[TextScore]: ...
+@with_progress
 def score(
     model: LanguageModel | Model | PathLike,
     text: str | Texts,
@@ -149,7 +150,8 @@ def score(
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: for masked models: maximum number of tokens computed together.
-        progress: called after every batch.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     if pll_metric is not None:
         one_of("pll_metric", pll_metric, PLL_METRICS)

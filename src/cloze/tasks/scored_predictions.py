@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ from cloze.data.labelled.examples import TaggedExample, TextExample
 from cloze.data.labelled.formats import EXPECTED
 from cloze.data.labelled.tag_schemes import tags_to_spans
 from cloze.errors import InputError
+from cloze.metrics.baselines import compute_baseline
 from cloze.metrics.regression import compute_ranks
 from cloze.metrics.scorer import PLAIN, Scorer
 from cloze.metrics.squad import score_answer
@@ -39,6 +41,12 @@ class ScoredPredictions:
     def scores(self) -> dict[str, float]:
         """By name, the main score first."""
         return self.scorer.scores
+
+    @cached_property
+    def baseline(self) -> dict[str, float]:
+        """The score of a prediction that ignores the text, by its name; empty if there is none."""
+        options = [len(one.options) for one in self.examples] if self.kind == "choose" else ()
+        return compute_baseline(self.kind, self.gold, options)
 
     @property
     def score(self) -> float:

@@ -10,7 +10,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel, Logs
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inputs import Texts, check_prompts, check_texts, open_language_model
 
@@ -72,7 +72,7 @@ def suggest(  # type: ignore[overload-overlap]  # a str is an iterable of str, t
     top: int = 10,
     truncation: str | None = None,
     text_column: str | int | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
 ) -> Suggestions: ...
 @overload
 def suggest(
@@ -82,8 +82,9 @@ def suggest(
     top: int = 10,
     truncation: str | None = None,
     text_column: str | int | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
 ) -> Results[Suggestions]: ...
+@with_progress
 def suggest(
     model: LanguageModel | Model | PathLike,
     text: str | Texts,
@@ -107,7 +108,8 @@ def suggest(
             (default: auto-detected).
         truncation: for texts that are longer than the maximum of a causal encoder: tail (it reads
             the last tokens) or error. Default: tail, with a warning.
-        progress: called with the number of texts done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     model = open_language_model(model, "suggest")
     texts = check_texts(text, text_column=text_column)

@@ -21,7 +21,7 @@ from cloze.data.labelled.examples import Origin, TaggedExample, label_index
 from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.errors import InputError
 from cloze.files import PathLike
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.aggregation import (
     AGGREGATIONS,
@@ -99,7 +99,7 @@ class TagOptions(TypedDict, total=False):
     overlap: int | None
     text_column: str | int | None
     batch_tokens: int | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -110,6 +110,7 @@ def tag(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 def tag(
     model: Model | PathLike, text: Texts, **options: Unpack[TagOptions]
 ) -> Results[TagResult]: ...
+@with_progress
 def tag(
     model: Model | PathLike,
     text: str | Texts,
@@ -139,7 +140,8 @@ def tag(
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
-        progress: called with the number of sequences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     model = open_model(model, "tag")
     task = override_truncation(resolve_task("tag", model), truncation, overlap)

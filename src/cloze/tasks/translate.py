@@ -25,7 +25,7 @@ from cloze.files import PathLike
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.plot.alignment import AlignmentLines
-from cloze.progress import ProgressCallback
+from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.joint_bpe import decode_sentence, encode_sentences, truncate_sentence
@@ -150,7 +150,7 @@ class TranslateOptions(TypedDict, total=False):
     truncation: str | None
     batch_tokens: int
     on_error: OnError | None
-    progress: ProgressCallback | None
+    progress: ProgressOption
 
 
 @overload
@@ -162,6 +162,7 @@ def translate(
     model: Model | PathLike, texts: Texts, **options: Unpack[TranslateOptions]
 ) -> Results[Translation]: ...
 @torch.inference_mode()
+@with_progress
 def translate(
     model: Model | PathLike,
     texts: str | Texts,
@@ -203,7 +204,8 @@ def translate(
         batch_tokens: maximum of source tokens × beam size in a batch.
         on_error: with truncation "error": called with the index and the error of a sentence that
             is too long; it has no candidates. Default: the error is raised.
-        progress: called with the number of sentences done.
+        progress: show a progress bar, or not; a function is called with stage, done and total
+            (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
     search = BeamConfig(
         beam=beam,

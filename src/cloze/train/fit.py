@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from cloze.objectives.core import Batch
+from cloze.train.budget_check import BudgetAdvice, check_budget
 from cloze.train.callbacks import STOPPED, CallbackList, TrainingRun
 from cloze.train.consumers import emit_rows, evaluate_steps, save_steps, stop_early, write_metrics
 from cloze.train.loggers import TensorBoard
@@ -83,6 +84,7 @@ class TrainingJob:
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps
     non_padding: float = 1.0  # fraction of the positions in a batch that hold tokens
     metric_names: Mapping[str, str] = field(default_factory=dict)  # objective term -> other term
+    advice: BudgetAdvice | None = None  # None: any budget is large enough
 
 
 def fit(job: TrainingJob) -> RunResult:
@@ -93,7 +95,10 @@ def fit(job: TrainingJob) -> RunResult:
     best, evaluated = _notes(state)
     job.out.mkdir(parents=True, exist_ok=True)
     watch = FolderWatch(job.out)
-    with stop_on_signals() as stop, _open_callbacks(job, stop) as callbacks:
+    with (
+        stop_on_signals(partial(_announce_stop, job)) as stop,
+        _open_callbacks(job, stop) as callbacks,
+    ):
         job = replace(job, callbacks=callbacks)
         steps = training_steps(
             state, job.batches, budget=job.budget, schedule=job.schedule, stop=stop
@@ -191,6 +196,14 @@ def _consume(
     """
     start, options = job.state.progress, job.options
     steps = job.wrap_steps(steps, start)
+    if job.advice is not None:
+        steps = check_budget(
+            steps,
+            job.budget,
+            start,
+            job.advice,
+            warn=lambda message: job.callbacks.on_log(f"warning: {message}"),
+        )
     if job.evaluate is not None:
         steps = evaluate_steps(steps, job.evaluate, every=job.eval_every)
         steps = _remember_scores(steps, evaluated)
@@ -302,9 +315,22 @@ class StopRequest:
         self.reason = reason
 
 
+def _announce_stop(job: TrainingJob, reason: str) -> None:
+    if job.state.distributed.is_first:
+        job.callbacks.on_log(
+            f"{reason}: stopping after the current step, and saving the state; a second signal "
+            "ends the run at once"
+        )
+
+
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(
+    announce: Callable[[str], object] = lambda _: None,
+) -> Iterator[StopRequest]:
     """The first signal requests a stop; a second one has its usual effect immediately.
+
+    `announce` is called with the name of the first one, in a thread of its own: the main thread may
+    hold any lock when it is interrupted.
 
     Outside the main thread, where Python receives no signals, only `request` does so.
     """
@@ -317,6 +343,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         stop.request(signal.Signals(number).name)
         _restore_handlers()
+        threading.Thread(target=announce, args=(stop.reason,), daemon=True).start()
 
     def _restore_handlers() -> None:
         for number, handler in before.items():

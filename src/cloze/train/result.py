@@ -6,6 +6,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from cloze.metrics.baselines import describe_failure
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
@@ -42,11 +44,18 @@ class RunResult:
         """The sample standard deviation over the seeds."""
         return stdev(self.seed_scores) if len(self.seed_scores) > 1 else None
 
+    @property
+    def note(self) -> str | None:
+        """That the score is not better than its baseline, if it is not."""
+        return describe_failure(self.scores)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON: without the fields that do not apply."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {k: v for k, v in values.items() if v is not None or k in ("score", "stopped")}
         found["folder"] = str(self.folder)
+        if self.note is not None:
+            found["note"] = self.note
         del found["seed_scores"]
         if not self.settings:
             del found["settings"]

@@ -102,7 +102,7 @@ def _fit_linear(
     return RunResult(
         folder=out,
         score=None if scored is None else data.score(scored),
-        scores={} if scored is None else scored.scores,
+        scores={} if scored is None else {**scored.scores, **scored.baseline},
         best_step=1,
         steps=1,
     )
@@ -332,7 +332,7 @@ def _fit_network(
             scored = dev.evaluate(model)
         if data.problem == MULTI_LABEL:
             scored = choose_label_thresholds(model, scored)[1]
-        return {**scored.scores, "score": data.score(scored)}
+        return {**scored.scores, **scored.baseline, "score": data.score(scored)}
 
     objective = make_vector_objective(
         class_weights(data, recipe, model.device),

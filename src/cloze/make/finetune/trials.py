@@ -143,7 +143,10 @@ def read_trials(folder: Path) -> dict[str, RunResult]:
     rows = read_json(path, fix=fix) if path.is_file() else []
     try:
         return {
-            row["name"]: RunResult(**{**row, "folder": folder / row["name"], "score": row["score"]})
+            row["name"]: RunResult(
+                **{key: row[key] for key in row if key != "note"}
+                | {"folder": folder / row["name"], "score": row["score"]}
+            )
             for row in rows
         }
     except (TypeError, KeyError):

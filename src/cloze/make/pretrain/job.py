@@ -36,6 +36,7 @@ from cloze.metrics.pretraining import majority_baseline, unigram_baseline
 from cloze.models.build import build_on_meta, pooler_option
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
+from cloze.train.budget_check import BudgetAdvice
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import (
     DistributedContext,
@@ -185,6 +186,11 @@ def _train(
                 on_start=start,
                 non_padding=non_padding,
                 metric_names=_metric_names(recipe),
+                advice=BudgetAdvice(
+                    faster_steps=f"a smaller model (--preset tiny), --max-length (now "
+                    f"{recipe.sampling.max_length:,}) or --batch-tokens",
+                    more_steps="more --steps, --epochs or --minutes",
+                ),
             )
         )
         trained = _collect_model(setup.model)

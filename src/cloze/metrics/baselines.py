@@ -1,0 +1,77 @@
+"""Scores without a model: what a prediction that ignores the text would reach.
+
+| task | baseline | metric |
+|---|---|---|
+| classify | the most frequent label | accuracy |
+| tag | the most frequent tag | accuracy of words |
+| regression | the mean | mean squared error |
+| choose | chance | accuracy |
+| answer, if questions may have none | no answer | F1 |
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, pvariance
+from typing import Any
+
+from cloze.metrics.names import METRICS
+
+# the metric that each baseline is compared with, and whether lower values are better
+_COMPARED = {
+    "majority_baseline": ("accuracy", False),
+    "chance_baseline": ("accuracy", False),
+    "no_answer_baseline": ("f1", False),
+    "mean_baseline": ("mean_squared_error", True),
+    "unigram_baseline": ("mlm_accuracy", False),
+}
+_CAUSAL = {"unigram_baseline": "lm_accuracy"}
+_TOLERANCE = 1e-9  # scores that are equal but for rounding
+
+
+def compute_baseline(
+    kind: str, gold: Sequence[Any], num_options: Iterable[int] = ()
+) -> dict[str, float]:
+    """The baseline of a task by its name among the metrics; empty if there is none.
+
+    Args:
+        kind: classify, regression, tag, answer or choose.
+        gold: the gold labels: tags by sentence, all correct answers of a question.
+        num_options: of each question of `choose`.
+    """
+    if not gold or (kind == "answer" and all(gold)):
+        return {}
+    makers: dict[str, tuple[str, Callable[[], float]]] = {
+        "classify": ("majority_baseline", lambda: _most_frequent(gold)),
+        "tag": (
+            "majority_baseline",
+            lambda: _most_frequent([tag for tags in gold for tag in tags]),
+        ),
+        "regression": ("mean_baseline", lambda: pvariance([float(value) for value in gold])),
+        "choose": ("chance_baseline", lambda: fmean(1 / count for count in num_options)),
+        "answer": ("no_answer_baseline", lambda: fmean(not answers for answers in gold)),
+    }
+    if kind not in makers:
+        return {}
+    name, compute = makers[kind]
+    return {name: compute()}
+
+
+def _most_frequent(labels: Sequence[Any]) -> float:
+    return max(Counter(labels).values()) / len(labels) if labels else 0.0
+
+
+def describe_failure(scores: Mapping[str, float]) -> str | None:
+    """That a score is not better than its baseline, if both are given and it is not."""
+    for name, (metric, is_lower_better) in _COMPARED.items():
+        key = metric if metric in scores else _CAUSAL.get(name, metric)
+        if name not in scores or key not in scores:
+            continue
+        score, baseline = scores[key], scores[name]
+        better = baseline - score if is_lower_better else score - baseline
+        if better <= _TOLERANCE:
+            side = "below" if is_lower_better else "above"
+            return (
+                f"{METRICS[key].describe(score)} is not {side} the "
+                f"{METRICS[name].describe(baseline)}: the model has learned nothing from the text"
+            )
+    return None
