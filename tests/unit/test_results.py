@@ -1,6 +1,7 @@
 """Results: lists of them, tables, and HTML for notebooks."""
 
 import builtins
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -302,3 +303,11 @@ def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "__import__", fail)
     with raises(MissingLibraryError, "pandas", fix="pip install pandas"):
         make_fill().to_pandas()
+
+
+def test_notebook_says_how_much_was_not_read() -> None:
+    shown = [one for one in make_all("a word") if hasattr(one, "truncated_chars")]
+    assert len(shown) == 9
+    for one in shown:
+        assert "not read" not in one._repr_html_()
+        assert "1,234 characters were not read" in replace(one, truncated_chars=1234)._repr_html_()

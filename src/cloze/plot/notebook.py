@@ -40,9 +40,10 @@ class Mark:
     hue: int | None = None  # None: that of the label
 
 
-def render_result(*parts: Element, note: str = "") -> str:
-    """The parts one below the other, and a note in small type."""
-    notes = [render_note(note)] if note else []
+def render_result(*parts: Element, note: str = "", truncated_chars: int = 0) -> str:
+    """The parts one below the other, and notes in small type: how much was not read."""
+    unread = f"{truncated_chars:,} characters were not read" if truncated_chars else ""
+    notes = [render_note(text) for text in (note, unread) if text]
     style = "max-width: 60em; line-height: 1.6; overflow-wrap: anywhere"
     return str(Element("div", *parts, *notes, style=style))
 

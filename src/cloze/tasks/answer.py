@@ -94,7 +94,7 @@ class AnswerResult(Result):
         marks = [Mark(start=self.start, end=self.end, hue=135)] if self.text else []
         bars = [(one.text or "(no answer)", one.probability) for one in self.candidates]
         parts = render_heading(self.question), render_text(self.context, marks), render_bars(bars)
-        return render_result(*parts)
+        return render_result(*parts, truncated_chars=self.truncated_chars)
 
 
 class AnswerOptions(TypedDict, total=False):

@@ -74,7 +74,8 @@ class Choice(Result):
         bars = render_bars(
             ((text, score) for _, text, score in self.rank_options()), bold=(self.text,)
         )
-        return render_result(render_text(self.context), *question, bars)
+        parts = render_text(self.context), *question, bars
+        return render_result(*parts, truncated_chars=self.truncated_chars)
 
 
 class ChooseOptions(TypedDict, total=False):

@@ -73,7 +73,7 @@ class Classification(Result):
         if self.labels is not None:
             row["labels"] = list(self.labels)
         for label in sorted(self.scores):
-            row[f"score: {label}" if label in self.record_columns else label] = self.scores[label]
+            row[f"score: {label}" if label in row else label] = self.scores[label]
         return [row]
 
     def _repr_html_(self) -> str:
@@ -81,9 +81,10 @@ class Classification(Result):
 
         texts = [render_text(text) for text in (self.text, self.pair) if text is not None]
         bold = {self.label} if self.labels is None else set(self.labels)
+        shown = render_bars(self.scores.items(), bold=bold)
         if len(self.scores) == 1:  # a number, or the only label
-            return render_result(*texts, render_note(f"{self.label} {self.score:.4f}"))
-        return render_result(*texts, render_bars(self.scores.items(), bold=bold))
+            shown = render_note(f"{self.label} {self.score:.4f}")
+        return render_result(*texts, shown, truncated_chars=self.truncated_chars)
 
 
 class ClassifyOptions(TypedDict, total=False):

@@ -123,7 +123,7 @@ class FillResult(Result):
         if self.joint:
             rows = [(one.text, round(one.log_probability, 4)) for one in self.joint]
             parts.append(render_table(("all masks together", "log-probability"), rows))
-        return render_result(*parts)
+        return render_result(*parts, truncated_chars=self.truncated_chars)
 
 
 class FillOptions(TypedDict, total=False):

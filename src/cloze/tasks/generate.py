@@ -82,22 +82,21 @@ class Generations(Result, Sequence[Generation]):
     def _repr_html_(self) -> str:
         from cloze.plot.notebook import Mark, render_result, render_text
 
-        return render_result(
-            *(
-                render_text(
-                    one.full_text,
-                    [
-                        Mark(
-                            start=len(one.full_text) - len(one.continuation.lstrip()),
-                            end=len(one.full_text),
-                            tooltip=f"log-probability {one.log_probability:.2f}",
-                            hue=207,
-                        )
-                    ],
-                )
-                for one in self.continuations
+        texts = [
+            render_text(
+                one.full_text,
+                [
+                    Mark(
+                        start=len(one.full_text) - len(one.continuation.lstrip()),
+                        end=len(one.full_text),
+                        tooltip=f"log-probability {one.log_probability:.2f}",
+                        hue=207,
+                    )
+                ],
             )
-        )
+            for one in self.continuations
+        ]
+        return render_result(*texts, truncated_chars=self.truncated_chars)
 
 
 class Options(TypedDict, total=False):

@@ -61,7 +61,8 @@ class Suggestions(Result):
         from cloze.plot.notebook import render_bars, render_result, render_text
 
         bars = render_bars((one.word, one.probability) for one in self.suggestions)
-        return render_result(render_text(f"{self.text} …"), bars)
+        parts = render_text(f"{self.text} …"), bars
+        return render_result(*parts, truncated_chars=self.truncated_chars)
 
 
 @overload

@@ -88,7 +88,8 @@ class TagResult(Result):
             Mark(start=one.start, end=one.end, label=one.label, tooltip=f"{one.score:.4f}")
             for one in self.spans
         ]
-        return render_result(render_text(self.text, marks, max_context=len(self.text)))
+        text = render_text(self.text, marks, max_context=len(self.text))
+        return render_result(text, truncated_chars=self.truncated_chars)
 
 
 class TagOptions(TypedDict, total=False):

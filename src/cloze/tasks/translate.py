@@ -133,7 +133,7 @@ class Translation(Result):
         parts += [render_note(f"{one.text} ({one.score:.4f})") for one in others]
         if best and best.alignment:
             parts.append(render_figure(best.alignment.plot_lines()))
-        return render_result(*parts)
+        return render_result(*parts, truncated_chars=self.truncated_chars)
 
 
 class TranslateOptions(TypedDict, total=False):
