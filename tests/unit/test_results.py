@@ -284,12 +284,16 @@ def test_evaluation_and_comparison_are_tables() -> None:
     data = str(GOLDEN / "data" / "labels.tsv")
     made = cloze.evaluate(folders[0], data)
     frame = made.to_pandas()
-    assert dict(zip(frame["metric"], frame["score"], strict=True)) == made.scores
+    rows = dict(zip(frame["metric"], frame["score"], strict=True))
+    assert rows == made.scores | made.baseline
+    assert rows["majority_baseline"] == made.baseline["majority_baseline"] > 0
     assert "Report" in made._repr_html_()
+    assert "majority baseline" in made._repr_html_().partition("<details>")[0]
     compared = cloze.compare(folders, data, resamples=10)
     table = compared.to_pandas()
     assert list(table["model"]) == [entry.name for entry in compared.entries]
     assert (table["accuracy_low"] <= table["accuracy"]).all()
+    assert set(table["majority_baseline"]) == {made.baseline["majority_baseline"]}
 
 
 def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

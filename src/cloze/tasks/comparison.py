@@ -168,6 +168,7 @@ class Comparison(Result):
                     for name, score in one.intervals.items()
                     for key, value in _split_interval(name, score).items()
                 },
+                **self.baseline,
                 **_split_interval("difference", one.difference),
                 "p": one.difference and one.difference.p,
                 "seconds": one.evaluation.seconds,

@@ -246,15 +246,14 @@ class Evaluation(Result):
         return self.page(title).save(path)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A row per score, the main one first."""
-        return [
-            {"model": self.model, "metric": name, "score": value}
-            for name, value in self.scores.items()
-        ]
+        """A row per score, the main one first, and one for the baseline."""
+        return _make_records(self.model, {**self.scores, **self.baseline})
 
     def _repr_html_(self) -> str:
-        rows = [(metric_label(name), f"{value:.4f}") for name, value in self.scores.items()]
-        return render_report(("", self.model or "score"), rows, self.page(), note=self._summary())
+        shown = {**self.scores, **self.baseline}
+        rows = [(metric_label(name), f"{value:.4f}") for name, value in shown.items()]
+        note = " ".join(filter(None, (self._summary(), self.note)))
+        return render_report(("", self.model or "score"), rows, self.page(), note=note)
 
     def _summary(self) -> str:
         truncated = f", {self.num_truncated:,} truncated" if self.num_truncated else ""
@@ -358,10 +357,7 @@ class CorpusEvaluation(Result):
 
     def to_records(self) -> list[dict[str, Any]]:
         """A row per score, the main one first."""
-        return [
-            {"model": self.model, "metric": name, "score": value}
-            for name, value in self.scores.items()
-        ]
+        return _make_records(self.model, self.scores)
 
     def _repr_html_(self) -> str:
         return render_report(("", self.model or "score"), self.rows(), self.page())
@@ -440,6 +436,10 @@ def shorten(text: str, most: int) -> str:
     """Shorten a text to one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _make_records(model: str | None, scores: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"model": model, "metric": name, "score": value} for name, value in scores.items()]
 
 
 def _make_swap_facts(swapped: SwapResult) -> list[Fact]:
