@@ -21,6 +21,7 @@ from cloze.train.loggers import TENSORBOARD, require_tensorboard
 from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,
+    EXAMPLES,
     FILLS,
     METRICS_FILE,
     NEIGHBOURS,
@@ -58,7 +59,8 @@ _MODEL = (
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
 )
 _RUN = (
-    *(METRICS_FILE, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES, TRIALS),
+    *(METRICS_FILE, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES),
+    *(EXAMPLES, TRIALS),
     RECIPE,  # last: if clearing is interrupted, the rest is still recognised as a run
 )
 _FOLDERS = {

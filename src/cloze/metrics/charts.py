@@ -1,10 +1,12 @@
 """Charts of scores: the confusion matrix and the calibration (reliability) diagram."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from cloze.metrics.labels import Calibration, Label, confusion_matrix, unique_labels
-from cloze.metrics.names import METRICS, metric_label
+from cloze.metrics.names import format_score, metric_label
 from cloze.plot.format import format_percent
 from cloze.plot.heatmap import Heatmap
 from cloze.plot.line_chart import LineChart, Series
@@ -14,16 +16,9 @@ from cloze.plot.page import Fact
 def format_scores(scores: Mapping[str, float]) -> list[Fact]:
     """Scores with labels: fractions in percent, the others as numbers."""
     return [
-        Fact(label=metric_label(name), text=_format_score(name, value), value=value)
+        Fact(label=metric_label(name), text=format_score(name, value), value=value)
         for name, value in scores.items()
     ]
-
-
-def _format_score(name: str, value: float) -> str:
-    if name not in METRICS or not isfinite(value):
-        return f"{value:.4f}"
-    format_value = METRICS[name].format
-    return format_percent(value, 2) if format_value is format_percent else format_value(value)
 
 
 def plot_confusion_matrix(
@@ -38,9 +33,20 @@ def plot_confusion_matrix(
     The shade is the fraction of the row, so that rare labels are as visible as frequent ones.
     """
     known = unique_labels(gold, predicted) if labels is None else labels
-    counts = confusion_matrix(gold, predicted, known)
+    return plot_confusion_counts(confusion_matrix(gold, predicted, known), known, title=title)
+
+
+def plot_confusion_counts(
+    counted: ArrayLike,
+    labels: Sequence[Label],
+    *,
+    title: str = "Confusion matrix",
+    what: str = "examples",
+) -> Heatmap:
+    """The same, from the counts."""
+    counts = np.asarray(counted)
     rows = counts.sum(1, keepdims=True).clip(1)
-    names = [str(label) for label in known]
+    names = [str(label) for label in labels]
     return Heatmap(
         title=title,
         values=counts.tolist(),
@@ -50,8 +56,8 @@ def plot_confusion_matrix(
         column_title="predicted",
         shades=(counts / rows).tolist(),
         shade_title="of its row",
-        note=f"{int(counts.sum()):,} examples, {int(counts.trace()):,} of them correct (the "
-        "diagonal). The shade is the fraction of the row.",
+        note=f"{int(counts.sum()):,} {what}, {int(counts.trace()):,} of them correct (on the "
+        "diagonal). Colors show fractions of the row.",
     )
 
 

@@ -6,6 +6,7 @@ report pages, model cards and command outputs take labels and formats from here.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TypeAlias
 
 from cloze.plot.format import format_duration, format_number, format_percent
@@ -189,3 +190,11 @@ METRICS: Mapping[str, Metric] = {
 def metric_label(name: str) -> str:
     """The label of a metric; other names with spaces for underscores."""
     return METRICS[name].label if name in METRICS else name.replace("_", " ")
+
+
+def format_score(name: str, value: float) -> str:
+    """A score of labelled data: fractions in percent with two decimals, the others as numbers."""
+    if name not in METRICS or not isfinite(value):
+        return f"{value:.4f}"
+    format_value = METRICS[name].format
+    return format_percent(value, 2) if format_value is format_percent else format_value(value)

@@ -6,7 +6,7 @@ line is plain, and each further one has its own marker shape.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, groupby
 from typing import Any, Literal, TypeAlias
@@ -167,6 +167,12 @@ class LineChart(Figure):
 
     def element(self) -> Element:
         """The chart as part of a page, with the data of the page's tooltips."""
+        if self.wide:  # small windows show a narrower drawing of it
+            narrow = replace(self, wide=False)._figure("narrow")
+            return Element("div", self._figure("wide"), narrow, class_="either")
+        return self._figure()
+
+    def _figure(self, css: str | None = None) -> Element:
         layout = self._layout
         hover = {
             "x": self.x_label,
@@ -183,9 +189,8 @@ class LineChart(Figure):
             ],
         }
         note = [Element("figcaption", self.note)] if self.note else []
-        width = "wide" if self.wide else None
         return Element(
-            "figure", self.svg(), json_script(hover), *note, class_=width, data_kind="lines"
+            "figure", self.svg(), json_script(hover), *note, class_=css, data_kind="lines"
         )
 
     def svg(self, *children: Element) -> Element:

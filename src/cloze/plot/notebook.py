@@ -6,38 +6,16 @@ color of the notebook, so that both can be read in light and dark themes.
 
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
-from zlib import crc32
 
 from cloze.plot.format import format_number, format_percent
+from cloze.plot.marked_text import MAX_CONTEXT, Mark, find_hue, split_text
 from cloze.plot.page import Cell, Page
 from cloze.plot.svg import Child, Element, Figure
 
 MAX_BARS = 10
-MAX_CONTEXT = 400  # characters before the first mark and after the last
 MAX_SURPRISAL = 15.0  # bits; tokens with more have the same color
 _RARE = 0.01  # smaller fractions get one more decimal
 _BLUE, _RED = 207, 8  # hues
-# hues of common labels; others have one that depends on their name
-_HUES = {
-    **dict.fromkeys(("PER", "PERSON"), 207),
-    **dict.fromkeys(("ORG", "ORGANIZATION"), 135),
-    **dict.fromkeys(("LOC", "LOCATION", "GPE"), 28),
-    **dict.fromkeys(("MISC", "NORP"), 300),
-    **dict.fromkeys(("DATE", "TIME"), 180),
-    **dict.fromkeys(("MONEY", "PERCENT", "QUANTITY"), 55),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A part of a text to highlight."""
-
-    start: int
-    end: int
-    label: str = ""  # shown after it
-    tooltip: str = ""
-    hue: int | None = None  # None: that of the label
 
 
 def render_result(*parts: Element, note: str = "", truncated_chars: int = 0) -> str:
@@ -70,16 +48,10 @@ def render_text(
 
     A long text without marks at its ends is shortened there.
     """
-    listed = list(marks)
-    first, last = (listed[0].start, listed[-1].end) if listed else (0, 0)
-    begin = max(0, first - max_context)
-    stop = min(len(text), max(last, begin) + max_context)
-    children: list[Child] = ["…"] if begin else []
-    end = begin
-    for mark in listed:
-        children += [text[end : mark.start], _render_mark(text[mark.start : mark.end], mark)]
-        end = mark.end
-    children += [text[end:stop], "…" if stop < len(text) else ""]
+    children: list[Child] = [
+        part if mark is None else _render_mark(part, mark)
+        for part, mark in split_text(text, list(marks), max_context)
+    ]
     return Element("div", *children, dir="auto", style="white-space: pre-wrap; line-height: 1.9")
 
 
@@ -152,7 +124,7 @@ def render_report(
 
 
 def _render_mark(text: str, mark: Mark) -> Element:
-    hue = _find_hue(mark.label) if mark.hue is None else mark.hue
+    hue = find_hue(mark)
     label_style = "font-size: .7em; font-weight: 700; margin-inline-start: .5em; opacity: .85"
     label = [Element("span", mark.label, style=label_style)] if mark.label else []
     style = (
@@ -160,12 +132,6 @@ def _render_mark(text: str, mark: Mark) -> Element:
         "border-radius: .35em; box-decoration-break: clone; -webkit-box-decoration-break: clone"
     )
     return Element("mark", text, *label, title=mark.tooltip or None, style=style)
-
-
-def _find_hue(label: str) -> int:
-    name = label.split("-", 1)[1] if label[1:2] == "-" else label  # without B- and I-
-    known = _HUES.get(name.upper())
-    return crc32(name.encode(errors="replace")) % 360 if known is None else known
 
 
 def _render_bar(label: str, value: float, as_percent: bool, bold: bool) -> tuple[Element, Element]:

@@ -23,8 +23,10 @@ from cloze.plot.svg import Child, Element, load_asset
 Cell: TypeAlias = str | int | float | bool | None
 _BAR = 100  # width of a full bar in units of its SVG
 _SHORT = 40  # cells of at most this many characters are not wrapped
+_NARROW = 50  # characters of a table's row that fit into a small window
 _RARE = 0.01  # smaller fractions get one more decimal
-_NUMERIC = re.compile(r"[<+−-]?[\d,]*\.?\d+(\s?%)?")  # a formatted number
+# a formatted number; a text of digits only may be a label
+_NUMERIC = re.compile(r"[<+−-]?(?:[\d,]*\.\d+|\d[\d,]*(?=\s?%))(?:\s?%)?")
 
 
 class PagePart(Protocol):
@@ -102,9 +104,18 @@ class Table:
             )
             parts.append(Element("thead", Element("tr", *heads)))
         texts = zip(*map(_format_column, zip(*self.rows, strict=True)), strict=True)
-        rows = (Element("tr", *map(_render_cell, row, classes)) for row in texts)
-        table = Element("table", *parts, Element("tbody", *rows))
+        stacks = bool(self.columns) and self._is_wide()
+        names = self.columns if stacks else [None] * len(classes)
+        rows = (Element("tr", *map(_render_cell, row, classes, names)) for row in texts)
+        css = "stacks" if stacks else None
+        table = Element("table", *parts, Element("tbody", *rows), class_=css)
         return Element("div", table, class_="card")
+
+    def _is_wide(self) -> bool:
+        """Whether it does not fit into a small window; its rows are then blocks of lines there."""
+        columns = zip(self.columns, *self.rows, strict=True)
+        widths = (max(map(_longest_line, column)) for column in columns)
+        return sum(min(width, _SHORT) + 2 for width in widths) > _NARROW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +215,7 @@ class Card:
 
     head: PagePart
     parts: Sequence[PagePart]
+    note: str = ""  # at the bottom
 
     @property
     def data(self) -> dict[str, Any]:
@@ -215,7 +227,8 @@ class Card:
 
     def element(self) -> Element:
         columns = Element("div", *(part.element() for part in self.parts), class_="columns")
-        return Element("div", self.head.element(), columns, class_="card")
+        note = [Element("div", self.note, class_="muted")] if self.note else []
+        return Element("div", self.head.element(), columns, *note, class_="card")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,8 +314,12 @@ def _render_fact(fact: Fact) -> Element:
     return Element("div", Element("dt", fact.label), value, *detail, class_="fact")
 
 
-def _render_cell(text: str, css: str) -> Element:
-    return Element("td", text, class_=css, dir="auto")
+def _render_cell(text: str, css: str, name: str | None) -> Element:
+    return Element("td", text, class_=css, dir="auto", data_name=name)
+
+
+def _longest_line(cell: Cell) -> int:
+    return max(map(len, _format_cell(cell).split("\n")))
 
 
 def _format_column(column: Sequence[Cell]) -> list[str]:

@@ -5,12 +5,12 @@ A row has a `step` and the values measured there; its `kind` is train, eval or k
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
-from cloze.metrics.names import METRICS
+from cloze.metrics.names import METRICS, format_score
 from cloze.plot.format import format_duration, format_percent
 from cloze.plot.line_chart import LineChart, Series, Style
 from cloze.plot.page import Fact, Facts, Grid, PagePart, Section
@@ -156,10 +156,10 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
         note = f"On the dev data. The folder contains the best model (step {best['step']:,})."
         if tuned:
             note += " The no-answer threshold was tuned afterwards; the charts do not include it."
-    facts = list(_make_facts(result))
+    facts = list(_make_facts(result, format_score if best else _format_value))
     if facts:
         yield Section(title="Result", note=note, parts=[Facts(facts)])
-    charts = [chart for chart in _draw_charts(rows, best) if chart.series]
+    charts = [chart for chart in _draw_charts(rows, best) if _has_line(chart)]
     wide = [chart for chart in charts if chart.wide]
     others = [chart for chart in charts if not chart.wide]
     parts: list[PagePart] = [*wide, *([Grid(parts=others)] if others else [])]
@@ -174,7 +174,7 @@ def describe_extent(rows: Sequence[Row]) -> str:
     last = _latest_values(rows)
     steps, tokens, seconds = (read_number(last, key) for key in ("step", "tokens", "seconds"))
     parts = (
-        f"{steps:,.0f} steps" if steps is not None else "",
+        f"{steps:,.0f} step{'' if steps == 1 else 's'}" if steps is not None else "",
         f"{tokens:,.0f} tokens" if tokens is not None else "",
         f"{format_duration(seconds)} of training" if seconds is not None else "",
     )
@@ -201,13 +201,17 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
     return means
 
 
-def _make_facts(last: Row) -> Iterator[Fact]:
+def _format_value(key: str, value: float) -> str:
+    return METRICS[key].format(value)
+
+
+def _make_facts(last: Row, format_: Callable[[str, float], str]) -> Iterator[Fact]:
     for key in _FACTS:
         if (value := read_number(last, key)) is None:
             continue
         metric = METRICS[key]
         detail = ", ".join(_describe_baselines(last, key))
-        yield Fact(label=metric.label, text=metric.format(value), value=value, detail=detail)
+        yield Fact(label=metric.label, text=format_(key, value), value=value, detail=detail)
         unigram = read_number(last, "unigram_baseline")
         if unigram and key in _CHART_OF and "unigram_baseline" in _CHART_OF[key].baselines:
             ratio = value / unigram
@@ -256,6 +260,12 @@ def _draw_charts(rows: Sequence[Row], best: Row | None) -> Iterator[LineChart]:
             wide=chart.wide,
             marker=(best["step"], "best") if best is not None and marked else None,
         )
+
+
+def _has_line(chart: LineChart) -> bool:
+    """Whether a chart shows more than single points, which the results list already."""
+    measured = (one for one in chart.series if one.style != "reference")
+    return any(sum(value is not None for value in one.y) > 1 for one in measured)
 
 
 def _describe_chart(chart: Chart, rows: Sequence[Row]) -> str:

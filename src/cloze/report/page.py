@@ -3,6 +3,7 @@
 | file | contents |
 |---|---|
 | metrics.jsonl | one row per line: `kind` (train, eval or kept), `step`, `loss`, `mlm_accuracy` … |
+| examples.json | confusion matrix, errors and correct examples of labelled dev data |
 | fills.json | [{"text": …, "truth": …, "before": [[word, probability], …], "after": …, …}, …] |
 | neighbours.json | [{"text": …, "neighbours": [[text, cosine], …]}, …] |
 | samples.json | [{"source": …, "reference": …, "translation": …}, …] |
@@ -41,6 +42,7 @@ from cloze.report.charts import Row, build_sections, describe_extent, read_numbe
 from cloze.train.run_files import (
     CORPUS_FACTS,
     DATA_FACTS,
+    EXAMPLES,
     FILLS,
     METRICS_FILE,
     NEIGHBOURS,
@@ -91,7 +93,25 @@ def build_report(run: str | os.PathLike[str], *, title: str | None = None) -> Pa
             f"{folder} contains no files of a training run",
             fix=f"pass the folder of a training run, with {', '.join([METRICS_FILE, *_MAKERS])}",
         )
-    return Page(title=title or folder.resolve().name, note=describe_extent(rows), sections=found)
+    note = " · ".join(filter(None, (_describe_run(folder / RECIPE), describe_extent(rows))))
+    return Page(title=title or folder.resolve().name, note=note, sections=found)
+
+
+def _describe_run(recipe: Path) -> str:
+    """What a run did, from its recipe; "" if that is missing or cannot be read."""
+    try:
+        values = read_toml(recipe)
+        model = values.get("model", {})
+        base = model.get("init_from")
+        if task := values.get("task"):
+            what = f"Fine-tuned for {task}"
+        elif "distill" in values:
+            what = f"Distilled from {Path(str(values['distill'].get('teacher', ''))).name}"
+        else:
+            what = f"Trained {model['family']}"
+    except (OSError, ClozeError, KeyError, TypeError, AttributeError):
+        return ""
+    return f"{what} from {Path(str(base)).name}" if base else what
 
 
 def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Path:
@@ -100,12 +120,15 @@ def write_report(run: str | os.PathLike[str], *, title: str | None = None) -> Pa
 
 
 def _read_section(path: Path, problems: list[str]) -> list[Section]:
-    """The section of a file; none if it is missing or an empty list."""
+    """The sections of a file; none if it is missing or an empty list."""
     if not path.exists():
         return []
     try:
         content = _read_file(path)
-        return [] if content == [] else [_MAKERS[path.name](content)]
+        if content == []:
+            return []
+        made = _MAKERS[path.name](content)
+        return made if isinstance(made, list) else [made]
     except ClozeError as error:
         problems.append(f"{path.name} cannot be read ({error.problem})")
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -132,6 +155,12 @@ def _read_file(path: Path) -> Any:  # noqa: ANN401
     return read_toml(path) if path.suffix == ".toml" else read_json(path)
 
 
+def _examples_sections(content: Mapping[str, Any]) -> list[Section]:
+    from cloze.tasks.example_cards import build_sections  # numpy, which other pages do not need
+
+    return build_sections(content)
+
+
 def _fills_section(listed: Sequence[Mapping[str, Any]]) -> Section:
     note = "Predictions for the masked token before and after training, with probabilities."
     return Section(
@@ -144,12 +173,25 @@ def _fills_section(listed: Sequence[Mapping[str, Any]]) -> Section:
 def _fill_card(one: Mapping[str, Any]) -> Card:
     truth = None if one.get("truth") is None else str(one["truth"])
     note = f"original: {truth}" if truth else ""
+    text = str(one["text"])
     bars = [
-        Bars(title=when, rows=_to_pairs(one[when]), highlighted=truth)
+        Bars(
+            title=when,
+            rows=[(_join_subword(text, word), value) for word, value in _to_pairs(one[when])],
+            highlighted=truth,
+        )
         for when in ("before", "after", "teacher")
         if one.get(when)
     ]
-    return Card(head=Quote(text=str(one["text"]), highlighted=MASKS, note=note), parts=bars)
+    return Card(head=Quote(text=text, highlighted=MASKS, note=note), parts=bars)
+
+
+def _join_subword(text: str, word: str) -> str:
+    """A token such as ##ly with the word before the mask, which it continues; others unchanged."""
+    if not word.startswith("##"):
+        return word
+    before = min((text.find(mask) for mask in MASKS if mask in text), default=0)
+    return "".join(text[:before].split()[-1:]) + word.removeprefix("##")
 
 
 def _neighbours_section(listed: Sequence[Mapping[str, Any]]) -> Section:
@@ -219,7 +261,8 @@ def _flatten(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[st
             yield f"{within}{name}", json.dumps(value, ensure_ascii=False)
 
 
-_MAKERS: Mapping[str, Callable[[Any], Section]] = {
+_MAKERS: Mapping[str, Callable[[Any], Section | list[Section]]] = {
+    EXAMPLES: _examples_sections,
     FILLS: _fills_section,
     NEIGHBOURS: _neighbours_section,
     SAMPLES: _translations_section,

@@ -83,8 +83,8 @@ class AnswerResult(Result):
         ]
 
     def _repr_html_(self) -> str:
+        from cloze.plot.marked_text import Mark
         from cloze.plot.notebook import (
-            Mark,
             render_bars,
             render_heading,
             render_result,

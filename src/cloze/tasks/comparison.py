@@ -19,8 +19,9 @@ from cloze.metrics.bootstrap import (
 from cloze.metrics.names import METRICS, metric_label
 from cloze.metrics.perplexity import LanguageModelScores
 from cloze.plot.format import format_percent
+from cloze.plot.interval_chart import IntervalChart, IntervalRow
 from cloze.plot.notebook import render_report
-from cloze.plot.page import Cell, Page, Section, Table
+from cloze.plot.page import Cell, Grid, Page, Section, Table
 from cloze.results import Result
 
 SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
@@ -145,13 +146,25 @@ class Comparison(Result):
         }
 
     def page(self, title: str = "Comparison") -> Page:
-        """The table as a page."""
+        """A chart of each score and the table as a page."""
         scores = self.entries[0].intervals
         table = Table(
             columns=[metric_label(name) if name in scores else name for name in self.columns],
             rows=[[name, *map(_stack_interval, cells)] for name, *cells in self.rows()],
         )
-        return _make_page(title, self.note, table)
+        return _make_page(title, self.note, table, [self._plot_score(name) for name in scores])
+
+    def _plot_score(self, name: str) -> IntervalChart:
+        """The values and confidence intervals of a score."""
+        scores = [(one.name, one.intervals[name]) for one in self.entries]
+        return IntervalChart(
+            title=metric_label(name),
+            percent=name in METRICS and METRICS[name].format is format_percent,
+            rows=[
+                IntervalRow(name=model, value=score.value, low=score.low, high=score.high)
+                for model, score in scores
+            ],
+        )
 
     def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
         """The page as one file."""
@@ -258,8 +271,16 @@ class LanguageComparison(Result):
         }
 
     def page(self, title: str = "Comparison") -> Page:
-        """The table as a page."""
-        return _make_page(title, self.note, Table(columns=self.columns, rows=list(self.rows())))
+        """A chart of the bits per byte and the table as a page."""
+        chart = IntervalChart(
+            title="bits per byte",
+            detail="lower is better",
+            rows=[
+                IntervalRow(name=one.name, value=one.score.bits_per_byte) for one in self.entries
+            ],
+        )
+        table = Table(columns=self.columns, rows=list(self.rows()))
+        return _make_page(title, self.note, table, [chart])
 
     def save(self, path: str | os.PathLike[str], title: str = "Comparison") -> Path:
         """The page as one file."""
@@ -323,8 +344,12 @@ def _split_interval(name: str, score: Interval | None) -> dict[str, float | None
     return {name: score.value, f"{name}_low": score.low, f"{name}_high": score.high}
 
 
-def _make_page(title: str, note: str, table: Table) -> Page:
-    return Page(title=title, note=note, sections=[Section(title="Models", parts=[table])])
+def _make_page(title: str, note: str, table: Table, charts: Sequence[IntervalChart]) -> Page:
+    sections = [
+        Section(title="Scores", parts=[Grid(parts=charts)]),
+        Section(title="Models", parts=[table]),
+    ]
+    return Page(title=title, note=note, sections=sections)
 
 
 def _stack_interval(cell: Cell) -> Cell:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from cloze.checkpoint.model import Model, check_capability
 from cloze.errors import InputError
 from cloze.metrics.baselines import describe_failure
 from cloze.metrics.bootstrap import Metric
-from cloze.metrics.charts import format_scores, plot_calibration, plot_confusion_matrix
+from cloze.metrics.charts import format_scores, plot_calibration, plot_confusion_counts
 from cloze.metrics.labels import (
     Calibration,
     Counts,
@@ -31,6 +31,7 @@ from cloze.plot.line_chart import LineChart
 from cloze.plot.notebook import render_report
 from cloze.plot.page import Cell, Fact, Facts, Grid, Page, PagePart, Section, Table
 from cloze.results import Result
+from cloze.tasks.example_cards import build_example_parts, describe_example
 from cloze.tasks.scored_predictions import (
     SEVERITIES,
     PredictionError,
@@ -273,7 +274,7 @@ class Evaluation(Result):
             title = "Confusion matrix and calibration" if len(charts) > 1 else "Calibration"
             yield Section(title=title, parts=[*wide, Grid(parts=narrow)])
         if self.label_scores:
-            yield Section(title="Scores by label", parts=[self._label_table()])
+            yield Section(title="Scores by label", parts=[self.label_table()])
         if self.errors and worst:
             yield self._error_section(worst)
         if self.skipped:
@@ -283,18 +284,15 @@ class Evaluation(Result):
             yield Section(title="Skipped rows", note=note, parts=[table])
 
     def _charts(self) -> Iterator[PagePart]:
-        sides, matrix = label_pairs(self.result), self.confusion
-        if sides is not None and matrix is not None and len(matrix.labels) <= MAX_MATRIX_LABELS:
+        matrix = self.confusion
+        if matrix is not None and len(matrix.labels) <= MAX_MATRIX_LABELS:
             what = "words" if self.kind == "tag" else "examples"
-            yield replace(
-                plot_confusion_matrix(*sides, matrix.labels),
-                note=f"{int(matrix.counts.sum()):,} {what}, {int(matrix.counts.trace()):,} of them "
-                "correct (on the diagonal). Colors show fractions of the row.",
-            )
+            yield plot_confusion_counts(matrix.counts, matrix.labels, what=what)
         if self.calibration is not None:
             yield plot_calibration(self.calibration)
 
-    def _label_table(self) -> Table:
+    def label_table(self) -> Table:
+        """Precision, recall and F1 of each label as a table."""
         rows: list[list[Cell]] = [
             [label, *(round(getattr(one, name), 4) for name in _RATES), one.support, one.predicted]
             for label, one in self.label_scores.items()
@@ -307,18 +305,13 @@ class Evaluation(Result):
         return Table(columns=columns, rows=rows)
 
     def _error_section(self, count: int) -> Section:
-        rows: list[list[Cell]] = [
-            [
-                *(shorten(text, MAX_TEXT) for text in (one.text, one.gold, one.predicted)),
-                round(one.severity, 4),
-                Path(one.where).name,
-            ]
-            for one in self.worst_errors(count)
+        listed = [
+            describe_example(self.result, one.number, one) for one in self.worst_errors(count)
         ]
-        columns = ["text", "gold", "predicted", self.severity, "source"]
+        parts = build_example_parts(self.kind, listed, self.severity)
         shown = "" if len(self.errors) <= count else f"The worst {count:,} of "
         note = f"{shown}{len(self.errors):,} errors, ranked by {self.severity}."
-        return Section(title="Worst errors", note=note, parts=[Table(columns=columns, rows=rows)])
+        return Section(title="Worst errors", note=note, parts=parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,8 +98,8 @@ class FillResult(Result):
         ]
 
     def _repr_html_(self) -> str:
+        from cloze.plot.marked_text import Mark
         from cloze.plot.notebook import (
-            Mark,
             render_bars,
             render_columns,
             render_result,

@@ -80,7 +80,8 @@ class Generations(Result, Sequence[Generation]):
         ]
 
     def _repr_html_(self) -> str:
-        from cloze.plot.notebook import Mark, render_result, render_text
+        from cloze.plot.marked_text import Mark
+        from cloze.plot.notebook import render_result, render_text
 
         texts = [
             render_text(

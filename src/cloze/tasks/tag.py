@@ -82,7 +82,8 @@ class TagResult(Result):
         ]
 
     def _repr_html_(self) -> str:
-        from cloze.plot.notebook import Mark, render_result, render_text
+        from cloze.plot.marked_text import Mark
+        from cloze.plot.notebook import render_result, render_text
 
         marks = [
             Mark(start=one.start, end=one.end, label=one.label, tooltip=f"{one.score:.4f}")

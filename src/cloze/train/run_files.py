@@ -12,6 +12,7 @@ from cloze.files import replace_non_finite, write_bytes
 RECIPE, STATE, METRICS_FILE, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of raw text, of labelled data
 FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # example outputs
+EXAMPLES = "examples.json"  # confusion matrix and examples of labelled dev data
 TRIALS = "trials.json"  # the finished ones of several runs
 VOCABULARY = "vocabulary"  # folder of the tokenizer that was learned for the run
 

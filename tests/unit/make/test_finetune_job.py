@@ -45,6 +45,19 @@ def test_a_text_is_told_from_another(trained):
     assert json.loads((out / "data.json").read_text())["training"] == 160
 
 
+def test_the_report_has_the_confusion_matrix_and_examples(trained, base, tmp_path):
+    _, out = trained
+    stored = json.loads((out / "examples.json").read_text())
+    assert stored["confusion"]["labels"] == ["no", "yes"]
+    assert (sum(map(sum, stored["confusion"]["counts"])), stored["num_errors"]) == (40, 0)
+    page = (out / "report.html").read_text()
+    assert "Confusion matrix" in page
+    assert "Correct predictions" in page
+    poor = tune(base, tmp_path / "poor", "run.steps=1")
+    assert poor.score < 1
+    assert "Worst errors" in (tmp_path / "poor" / "report.html").read_text()
+
+
 @pytest.mark.parity
 def test_transformers_opens_it(trained):
     import transformers
@@ -97,6 +110,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     steps = [row["step"] for row in metrics(tmp_path / "b") if row["kind"] == "train"]
     assert steps == list(range(1, straight.steps + 1))
+    examples, again = (json.loads((tmp_path / name / "examples.json").read_text()) for name in "ab")
+    assert again == examples
 
 
 def test_numbers_are_learned(base, tmp_path):

@@ -1,7 +1,7 @@
 """`compare`: same examples for all models, confidence intervals, differences to the first."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -117,7 +117,10 @@ def test_the_table_the_page_and_the_data(tmp_path, examples):
     assert "f1_macro" in made.columns
     assert ">macro F1</th>" in page
     score = made.entries[0].intervals["accuracy"]
-    assert f'<td class="short" dir="auto">{str(score).replace(" [", chr(10) + "[")}</td>' in page
+    assert f">{str(score).replace(' [', chr(10) + '[')}</td>" in page
+    chart = made.page().data["sections"][0]["parts"][0]["parts"][0]
+    assert chart["title"] == "accuracy"
+    assert chart["rows"][0] == {"name": "<one>", **asdict(score)}
     assert "<iframe" in made._repr_html_()
     found = json.loads(json.dumps(made.to_dict()))
     assert [model["model"] for model in found["models"]] == ["<one>", "two"]

@@ -36,6 +36,7 @@ from cloze.make.finetune.labelled import (
     set_label_thresholds,
     write_outputs,
 )
+from cloze.make.finetune.outcomes import write_outcome
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.nn.heads import LinearFeatureHead, ScalarMix
@@ -71,6 +72,8 @@ def finetune_features(
         result = _fit_network(model, train, dev, data, out=out, recipe=recipe, callbacks=callbacks)
         if result.score is not None and data.problem == MULTI_LABEL and not result.stopped:
             result = set_label_thresholds(result, data, out, recipe)
+    if result.score is not None and not result.stopped:
+        write_outcome(out, data, None, batch_tokens=recipe.run.eval_batch_tokens)
     write_outputs(out, data, truncated)
     return replace(result, seconds=time.monotonic() - started, truncated=truncated)
 

@@ -30,6 +30,7 @@ from cloze.make.finetune.labelled import (
     set_label_thresholds,
     write_outputs,
 )
+from cloze.make.finetune.outcomes import BestPredictions, write_outcome
 from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
 from cloze.models.configs.encoder import MULTI_LABEL
@@ -44,9 +45,11 @@ from cloze.objectives.labelled import (
 )
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
+from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
+from cloze.train.schedule import Progress
 from cloze.train.state import TrainState
 from cloze.train.step import Step
 from cloze.train.step_metrics import make_kept_row
@@ -66,6 +69,14 @@ def finetune_model(
     def batch(step: int) -> TaskBatch:
         return collate_examples(recipe.task, [groups[n] for n in order.indices(step)])
 
+    best = BestPredictions()
+
+    def wrap_steps(steps: Iterable[Step], start: Progress) -> Iterator[Step]:
+        best.start = start.step
+        return unfreeze_gradually(
+            steps, model.module, recipe.transfer, per_epoch=order.per_epoch, after=start.step
+        )
+
     result = fit_best(
         _training_state(model, data, recipe),
         recipe,
@@ -73,20 +84,20 @@ def finetune_model(
         batch_of=batch,
         steps_per_epoch=order.per_epoch,
         fingerprint=finetune_fingerprint(recipe, data),
-        evaluate=(lambda: _evaluate(model, data, recipe)) if data.dev else None,
+        evaluate=(lambda: _evaluate(model, data, recipe, best)) if data.dev else None,
         save_model=lambda: model.save_into(out),
         callbacks=callbacks,
         faster_steps=_describe_faster_steps(groups, recipe),
-        wrap_steps=lambda steps, start: unfreeze_gradually(
-            steps, model.module, recipe.transfer, per_epoch=order.per_epoch, after=start.step
-        ),
+        wrap_steps=wrap_steps,
     )
     # a run that a signal stopped ends at once; the threshold is chosen when it is resumed
     if result.score is not None and not result.stopped:
+        scored = best.get(result.best_step)
         if data.problem == MULTI_LABEL:
-            result = set_label_thresholds(result, data, out, recipe)
+            result, scored = set_label_thresholds(result, data, out, recipe), None
         elif data.task.allow_no_answer:
-            result = _set_threshold(result, data, out, recipe)
+            result, scored = _set_threshold(result, data, out, recipe)
+        write_outcome(out, data, scored, batch_tokens=recipe.run.eval_batch_tokens)
     write_outputs(out, data, truncated)
     return replace(result, truncated=truncated)
 
@@ -216,16 +227,20 @@ def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[Encoded
     return groups
 
 
-def _evaluate(model: Model, data: Labelled, recipe: FinetuneRecipe) -> dict[str, float]:
+def _evaluate(
+    model: Model, data: Labelled, recipe: FinetuneRecipe, best: BestPredictions
+) -> dict[str, float]:
     scored = score_predictions(model, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
     if data.problem == MULTI_LABEL:
         _, scored = choose_label_thresholds(model, scored)
-    return {**scored.scores, **scored.baseline, "score": data.score(scored)}
+    score = data.score(scored)
+    best.add(scored, score)
+    return {**scored.scores, **scored.baseline, "score": score}
 
 
 def _set_threshold(
     result: RunResult, data: Labelled, out: Path, recipe: FinetuneRecipe
-) -> RunResult:
+) -> tuple[RunResult, ScoredPredictions]:
     """Choose the no-answer threshold of the best model on the dev data, and evaluate again."""
     batch_tokens = recipe.run.eval_batch_tokens
     chosen = choose_threshold(load(out, quiet=True), data.dev, batch_tokens=batch_tokens)
@@ -233,7 +248,7 @@ def _set_threshold(
     scored = score_predictions(chosen, data.dev, batch_tokens=batch_tokens)
     scores = {**scored.scores, **scored.baseline}
     append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, scores))
-    return replace(result, score=data.score(scored), scores=scores)
+    return replace(result, score=data.score(scored), scores=scores), scored
 
 
 def choose_threshold(model: Model, dev: Sequence[QuestionExample], *, batch_tokens: int) -> Model:

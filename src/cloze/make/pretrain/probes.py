@@ -13,6 +13,7 @@ from cloze.data.corpus import CorpusSplit
 from cloze.files import write_json
 from cloze.nn.utils import eval_mode
 from cloze.tasks.fill import fill
+from cloze.text.detokenize import detokenize
 from cloze.text.tokenizer import Tokenizer
 
 Fills: TypeAlias = list[list[tuple[str, float]]]  # words and probabilities, for each text
@@ -93,7 +94,8 @@ def _probe(
         tokenizer.decode(ids[:position].tolist()),
         tokenizer.decode(ids[position + 1 :].tolist()),
     )
-    return Probe(text=f"{left} {tokenizer.mask_token} {right}".strip(), truth=truth)
+    text = f"{left} {tokenizer.mask_token} {right}".strip()
+    return Probe(text=detokenize(text) if tokenizer.kind == "wordpiece" else text, truth=truth)
 
 
 def _is_suitable(word: str) -> bool:
