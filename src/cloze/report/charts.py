@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from cloze.metrics.names import METRICS, format_score
 from cloze.plot.format import format_duration, format_percent
 from cloze.plot.line_chart import LineChart, Series, Style
-from cloze.plot.page import Fact, Facts, Grid, PagePart, Section
+from cloze.plot.page import Fact, Facts, Grid, PagePart, Paragraph, Section
 from cloze.train.step_metrics import KEPT
 
 Row: TypeAlias = Mapping[str, Any]
@@ -167,6 +167,9 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
         many = any(series.style == "faint" for chart in charts for series in chart.series)
         note = f"Bold training lines are running means over 1/{_WINDOWS} of the run."
         yield Section(title="Training", note=note if many else "", parts=parts)
+    elif rows and not facts:
+        text = "Too few steps were logged for charts."
+        yield Section(title="Training", parts=[Paragraph(text=text)])
 
 
 def describe_extent(rows: Sequence[Row]) -> str:
