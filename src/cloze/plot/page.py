@@ -105,8 +105,8 @@ class Table:
             parts.append(Element("thead", Element("tr", *heads)))
         texts = zip(*map(_format_column, zip(*self.rows, strict=True)), strict=True)
         stacks = bool(self.columns) and self._is_wide()
-        names = self.columns if stacks else [None] * len(classes)
-        rows = (Element("tr", *map(_render_cell, row, classes, names)) for row in texts)
+        labels = self.columns if stacks else [None] * len(classes)
+        rows = (Element("tr", *map(_render_cell, row, classes, labels)) for row in texts)
         css = "stacks" if stacks else None
         table = Element("table", *parts, Element("tbody", *rows), class_=css)
         return Element("div", table, class_="card")
