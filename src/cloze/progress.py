@@ -158,4 +158,4 @@ def show_in_notebook(renderable: object) -> Any:  # noqa: ANN401 - IPython has n
 
 def clear_in_notebook(handle: Any) -> None:  # noqa: ANN401
     """Remove what `show_in_notebook` has shown."""
-    handle.update(import_module("IPython.display").HTML(""))
+    handle.update({"text/plain": ""}, raw=True)

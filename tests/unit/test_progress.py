@@ -100,3 +100,26 @@ def test_public_functions_take_a_switch(monkeypatch):
     assert terminal.getvalue() == ""
     cloze.fill("cloze-en", texts)
     assert "sequences" in terminal.getvalue()
+
+
+class Handle:
+    """The output of a cell."""
+
+    def __init__(self, first) -> None:
+        self.shown = [first]
+
+    def update(self, content, **_) -> None:
+        self.shown.append(content)
+
+
+def test_a_notebook_gets_bars_that_are_removed(monkeypatch):
+    handles = []
+    monkeypatch.setattr("cloze.progress.is_notebook", lambda: True)
+    monkeypatch.setattr(
+        "cloze.progress.show_in_notebook", lambda one: handles.append(Handle(one)) or handles[-1]
+    )
+    count(range(1, 4), progress=True)
+    (handle,) = handles
+    bars = handle.shown[1]._repr_mimebundle_(include=[], exclude=[])
+    assert "numbers" in bars["text/html"]
+    assert handle.shown[-1] == {"text/plain": ""}

@@ -385,3 +385,24 @@ def test_a_long_run_is_remembered_evenly_in_little_room() -> None:
     assert len(trace._means) + len(trace._pending) < 2_000
     spark = trace.spark(20)
     assert abs(spark.count("█") - spark.count("▁")) <= 2
+
+
+def test_a_notebook_gets_a_panel_that_is_updated(
+    clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = []
+
+    class Handle:
+        def update(self, content: Any) -> None:
+            shown.append(content)
+
+    monkeypatch.setattr("cloze.report.display.show_in_notebook", lambda _: Handle())
+    with Display(console=Console(force_jupyter=True), title="a run") as display:
+        for row in rows(3, evaluate=2):
+            clock(1.0)
+            display.show(row)
+        display.finish(12.0, is_complete=True)
+    page = shown[-1]._repr_mimebundle_(include=[], exclude=[])["text/html"]
+    assert "a run" in page
+    assert "100.0" in page  # all of the budget
+    assert "left" not in page
