@@ -109,7 +109,8 @@ def _print_finetuning(result: "RunResult") -> None:
 def _kept_model_row(result: "RunResult") -> tuple[str, Any]:
     """The step of the model that was saved in the folder of the run."""
     if result.score is None:
-        return "saved model", "the last one (there is no dev data to choose by)"
+        why = "it was not evaluated yet" if result.stopped else "there is no dev data to choose by"
+        return "saved model", f"the last one ({why})"
     return "best step", result.best_step
 
 

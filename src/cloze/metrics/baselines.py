@@ -17,7 +17,7 @@ from typing import Any
 from cloze.metrics.names import METRICS
 
 # the metric that each baseline is compared with, and whether lower values are better
-_COMPARED = {
+COMPARED = {
     "majority_baseline": ("accuracy", False),
     "chance_baseline": ("accuracy", False),
     "no_answer_baseline": ("f1", False),
@@ -62,7 +62,7 @@ def _most_frequent(labels: Sequence[Any]) -> float:
 
 def describe_failure(scores: Mapping[str, float]) -> str | None:
     """That a score is not better than its baseline, if both are given and it is not."""
-    for name, (metric, is_lower_better) in _COMPARED.items():
+    for name, (metric, is_lower_better) in COMPARED.items():
         key = metric if metric in scores else _CAUSAL.get(name, metric)
         if name not in scores or key not in scores:
             continue
@@ -72,6 +72,6 @@ def describe_failure(scores: Mapping[str, float]) -> str | None:
             side = "below" if is_lower_better else "above"
             return (
                 f"{METRICS[key].describe(score)} is not {side} the "
-                f"{METRICS[name].describe(baseline)}: the model has learned nothing from the text"
+                f"{METRICS[name].describe(baseline)}: predictions that ignore the text are as good"
             )
     return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
+from cloze.metrics.baselines import COMPARED, describe_failure
 from cloze.metrics.names import METRICS, format_score
 from cloze.plot.format import format_duration, format_percent
 from cloze.plot.line_chart import LineChart, Series, Style
@@ -83,7 +84,13 @@ CHARTS = (
         lines="held out",
         note="On the dev sentences; the model with the best BLEU is saved.",
     ),
-    Chart(title="Scores", metrics=_SCORES, lines="held out", note=_DEV),
+    Chart(
+        title="Scores",
+        metrics=_SCORES,
+        lines="held out",
+        baselines=("majority_baseline", "chance_baseline", "no_answer_baseline"),
+        note=_DEV,
+    ),
     Chart(title="Correlations", metrics=_CORRELATIONS, lines="held out", note=_DEV),
     Chart(
         title="Replaced-token detection",
@@ -157,6 +164,9 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
         if tuned:
             note += " The no-answer threshold was tuned afterwards; the charts do not include it."
     facts = list(_make_facts(result, format_score if best else _format_value))
+    numbers = {key: value for key in result if (value := read_number(result, key)) is not None}
+    if failure := describe_failure(numbers):
+        note = f"{note} {failure[0].upper()}{failure[1:]}."
     if facts:
         yield Section(title="Result", note=note, parts=[Facts(facts)])
     charts = [chart for chart in _draw_charts(rows, best) if _has_line(chart)]
@@ -229,7 +239,9 @@ def _describe_baselines(last: Row, key: str) -> Iterator[str]:
     if chart.unit:
         yield chart.unit
     for baseline in chart.baselines:
-        if (value := read_number(last, baseline)) is not None:
+        compared = COMPARED.get(baseline, (key,))[0]
+        value = read_number(last, baseline)
+        if value is not None and (key == compared or key not in _SCORES):
             yield METRICS[baseline].describe(value)
 
 

@@ -191,6 +191,8 @@ def held_out_scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | str]
         found[f"{METRICS[key].result}, held-out documents"] = accuracy
     if unigram is not None:
         found[METRICS["unigram_baseline"].result] = unigram
+    if accuracy is not None and unigram is not None and accuracy <= unigram:
+        found["note"] = "the accuracy is not above the unigram baseline"
     if perplexity is not None:
         found[f"perplexity of {kind} tokens, held-out documents"] = format_number(perplexity)
     return found
