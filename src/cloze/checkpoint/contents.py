@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.source import describe_models, find_folder
-from cloze.checkpoint.task import TASK_FILE, Task, infer_task, read_task
+from cloze.checkpoint.task import TASK_FILE, Task, infer_task, list_heads, read_task
 from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weights
 from cloze.errors import ClozeError, FolderError, InputError
 from cloze.files import read_json
@@ -64,7 +64,8 @@ class FolderContents:
     def capabilities(self) -> dict[str, str]:
         """The functions that the model supports, each with a phrase that says what it returns."""
         is_causal = bool(getattr(self.config, "is_causal", False))
-        contents = Contents(task_heads=self.task_heads, is_causal=is_causal)
+        heads = list_heads(self.task_heads, self.task)
+        contents = Contents(task_heads=heads, is_causal=is_causal)
         return dict(self.family.capabilities(contents))
 
 

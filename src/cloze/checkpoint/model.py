@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloze.checkpoint.contents import MODULES_FILE, FolderContents
 from cloze.checkpoint.methods import ModelMethods
-from cloze.checkpoint.task import FEATURE_HEAD_FILE, TASK_FILE, Task, infer_task, write_task
+from cloze.checkpoint.task import (
+    FEATURE_HEAD_FILE,
+    TASK_FILE,
+    Task,
+    infer_task,
+    list_heads,
+    write_task,
+)
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
@@ -141,7 +148,8 @@ class Model(ModelMethods, Generic[M, C]):
     @property
     def capabilities(self) -> dict[str, str]:
         """The functions that support this model, each with a phrase that says what it returns."""
-        contents = Contents(task_heads=self.task_heads, is_causal=self.is_causal)
+        heads = list_heads(self.task_heads, self.task)
+        contents = Contents(task_heads=heads, is_causal=self.is_causal)
         return dict(self.family.capabilities(contents))
 
     @property
@@ -208,8 +216,12 @@ class Model(ModelMethods, Generic[M, C]):
         if not self._is_network:
             check_table_dtype(self.family, to_dtype)
             return self
-        for module in filter(None, (self.module, self.feature_head)):
-            module.to(device=to_device, dtype=to_dtype)  # type: ignore[attr-defined]
+        from cloze.nn.fuse import move_to_device
+
+        target = self.device if to_device is None else to_device
+        move_to_device(self.module, target, to_dtype)  # type: ignore[type-var]
+        if self.feature_head is not None:  # in float32, as `load` leaves it
+            self.feature_head.to(target)
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -303,13 +315,11 @@ def unsupported_function_error(
     model: Model | FolderContents, function: str, reason: str = ""
 ) -> InputError:
     """The error for a function that a model does not support; the fix says which it supports."""
-    has_feature_head = getattr(model, "feature_head", None) is not None
-    own = [model.task.name] if has_feature_head and model.task else []
     return InputError(
         f"this model ({model.family.description}) cannot be used with `{function}`"
         + (f": {reason}" if reason else ""),
         fix=f"use {describe_needed_model(function)}; "
-        f"this model works with {', '.join([*own, *model.capabilities])}",
+        f"this model works with {', '.join(model.capabilities)}",
     )
 
 

@@ -118,6 +118,11 @@ def write_task(task: Task) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, **values}
 
 
+def list_heads(task_heads: tuple[str, ...], task: Task | None) -> tuple[str, ...]:
+    """The task heads of a model, and the one whose function a head on features has."""
+    return (*task_heads, task.head) if task and task.features else task_heads
+
+
 def override_truncation(task: Task, truncation: str | None, overlap: int | None) -> Task:
     """The task with another truncation or overlap; None keeps the task's own."""
     return replace(

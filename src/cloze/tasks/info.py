@@ -13,7 +13,7 @@ import numpy as np
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, load
 from cloze.checkpoint.model import Model, compute_max_length, not_a_model_error
-from cloze.checkpoint.task import FEATURE_HEAD_FILE, NSP_LABELS
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, NSP_LABELS, list_heads
 from cloze.checkpoint.weights import (
     WEIGHT_DTYPES,
     StoredTensor,
@@ -125,7 +125,9 @@ def _describe(contents: FolderContents | Model) -> Info:
         size_bytes=0,
         vocabulary=_describe_vocabulary(config, tokenizer),
         task_heads=contents.task_heads,
-        labels=_head_labels(config.labels, contents.task_heads) if encoder else (),
+        labels=_head_labels(config.labels, list_heads(contents.task_heads, contents.task))
+        if encoder
+        else (),
         max_length=max_length,
         pooling=contents.pooling,
         features=_describe_features(contents),
@@ -199,7 +201,10 @@ def _count_stored_parameters(contents: FolderContents) -> dict[str, int]:
             f"{name[-1]}-grams": count for name, count in sizes.items() if name.startswith("log_p.")
         }
     assigned = contents.layout.assign_parts(contents.description, contents.stored)
-    counts = ((part, prod(contents.stored[name].shape)) for name, part in assigned.items())
+    counts = [(part, prod(contents.stored[name].shape)) for name, part in assigned.items()]
+    if contents.task and contents.task.features:
+        stored = read_header(contents.folder / FEATURE_HEAD_FILE)
+        counts += [("feature head", prod(one.shape)) for one in stored.values()]
     return _sum_parts(counts, contents.config)
 
 

@@ -109,6 +109,37 @@ def test_to_moves_in_place_and_returns_the_model(tmp_path):
         model.to("gpu")
 
 
+def test_a_head_on_features_is_described_and_moved(tmp_path):
+    base = tiny_model().save(tmp_path / "base")
+    rows = [{"text": "a b", "label": "good"}, {"text": "c d", "label": "bad"}] * 8
+    cloze.finetune(
+        "classify", base, rows, tmp_path / "run", "features", dev=rows, epochs=1, progress=False
+    )
+    model = cloze.load(tmp_path / "run")
+    described = cloze.info(tmp_path / "run")
+    assert {"classify", "embed"} <= model.capabilities.keys()
+    assert described.labels == ("bad", "good")
+    assert replace(model.info(), size_bytes=0, dtypes={}) == replace(
+        described, size_bytes=0, dtypes={}
+    )
+    model.to("cpu", "bfloat16")
+    loaded = cloze.load(tmp_path / "run", device="cpu", dtype="bfloat16")
+    assert model.classify("a b").scores == pytest.approx(loaded.classify("a b").scores, abs=1e-3)
+
+
+@pytest.mark.gpu
+def test_to_cuda_is_as_loaded_there(tmp_path):
+    folder = tiny_model("mlm").save(tmp_path / "model")
+    model = cloze.load(folder, device="cpu").to("cuda", "bfloat16")
+    loaded = cloze.load(folder, device="cuda", dtype="bfloat16")
+    assert [*map(type, model.module.modules())] == [*map(type, loaded.module.modules())]
+    assert np.allclose(model.embed(["a b"]), loaded.embed(["a b"]), atol=1e-2)
+    back = model.to("cpu", "float32")
+    plain = cloze.load(folder, device="cpu")
+    assert [*map(type, back.module.modules())] == [*map(type, plain.module.modules())]
+    assert np.allclose(back.embed(["a b"]), plain.embed(["a b"]), atol=1e-1)
+
+
 def test_models_without_a_network_stay_in_float32():
     for model in (text_model(2), vectors()):
         assert model.to("cpu") is model
