@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench docs tutorials package figures clean
+.PHONY: help demo check test test-gpu stress lint format bench docs tutorials wheel-docs package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -69,6 +69,10 @@ docs: $(VENV)/.docs      ## the documentation site: open site/index.html
 
 tutorials: $(VENV)/.dev  ## run the tutorials and the comparisons with other libraries as they are written
 	HF_HUB_OFFLINE=1 $(BIN)/python tests/document_examples.py docs/tutorials/*.md docs/coming-from/*.md
+
+wheel-docs: | $(BIN)/python ## run README and the tutorials in a new environment with the built wheel
+	$(BIN)/pip install --quiet 'build>=1.2'
+	$(BIN)/python tools/wheel_documents.py
 
 package: | $(BIN)/python  ## source distribution and wheel, in dist/
 	$(BIN)/pip install --quiet 'build>=1.2'
