@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench docs tutorials wheel-docs package figures clean
+.PHONY: help demo check test test-gpu stress lint format bench docs tutorials notebooks wheel-docs package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -27,6 +27,10 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --editable '.[docs]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.notebooks: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable '.[notebooks]'
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core      ## text to a trained BERT and a report in three minutes: no download
@@ -69,6 +73,9 @@ docs: $(VENV)/.docs      ## the documentation site: open site/index.html
 
 tutorials: $(VENV)/.dev  ## run the tutorials and the comparisons with other libraries as they are written
 	HF_HUB_OFFLINE=1 $(BIN)/python tests/document_examples.py docs/tutorials/*.md docs/coming-from/*.md
+
+notebooks: $(VENV)/.notebooks ## run the notebooks of docs/notebooks
+	HF_HUB_OFFLINE=1 $(BIN)/pytest --nbmake --nbmake-timeout=600 docs/notebooks
 
 wheel-docs: | $(BIN)/python ## run README and the tutorials in a new environment with the built wheel
 	$(BIN)/pip install --quiet 'build>=1.2'

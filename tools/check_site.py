@@ -48,7 +48,7 @@ def main(site: Path) -> list[str]:
             r"(?:url\(|@import )['\"]?((?:https?:)?//[^)'\"]+)", path.read_text("utf-8")
         )
         problems += [f"{path.relative_to(site)} loads {one}" for one in foreign]
-    public = {f"{cloze._HOMES[name]}.{name}" for name in cloze.__all__}
+    public = {f"{cloze._MODULES[name]}.{name}" for name in cloze.__all__}
     problems += [f"{name} is not in the reference" for name in sorted(public - ids)]
     problems += [
         f"cloze {name} is not in the reference" for name in COMMANDS if f"cloze-{name}" not in ids
