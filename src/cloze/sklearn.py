@@ -11,6 +11,7 @@ As scikit-learn requires, constructors only store their arguments; `fit` checks 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -27,6 +28,7 @@ from cloze.files import PathLike
 from cloze.make.finetune.encoder import finetune_encoder
 from cloze.make.recipe.complete import complete_finetuning
 from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import Vectors, embed
 from cloze.tasks.inference import BATCH_TOKENS
@@ -41,7 +43,7 @@ try:
         TransformerMixin,
     )
     from sklearn.utils import check_random_state, column_or_1d
-    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_consistent_length, check_is_fitted
 except ImportError as error:
     raise MissingExtraError("cloze.sklearn", extra="sklearn") from error
@@ -174,7 +176,9 @@ class _FineTuner(_TextEstimator):
         self.random_state = random_state
         self.device = device
 
-    def _finetune(self, examples: Sequence[TextExample], labels: Sequence[str | float]) -> Model:
+    def _finetune(
+        self, examples: Sequence[TextExample], labels: Sequence[str | float | tuple[str, ...]]
+    ) -> Model:
         train = [replace(one, label=label) for one, label in zip(examples, labels, strict=True)]
         with TemporaryDirectory(prefix="cloze-") as work:
             ended = finetune_encoder(self.model, train, Path(work) / "model", self._recipe())
@@ -249,8 +253,14 @@ class Classifier(ClassifierMixin, _FineTuner):  # type: ignore[misc]
     """
 
     def fit(self, X: TextsOrPairs, y: ArrayLike) -> Self:
-        """Fine-tune the model; labels may be of any type that can be sorted."""
+        """Fine-tune the model; labels may be of any type that can be sorted.
+
+        A matrix of 0 and 1 has a column for each label, and a text may have several; of a data
+        frame `classes_` are the column names.
+        """
         examples = _make_examples(X)
+        if _is_matrix(y) and type_of_target(y) == "multilabel-indicator":
+            return self._fit_several(examples, y)
         labels = _check_targets(y, examples)
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
@@ -264,16 +274,41 @@ class Classifier(ClassifierMixin, _FineTuner):  # type: ignore[misc]
         self.classes_ = classes
         return self
 
+    def _fit_several(self, examples: Sequence[TextExample], y: Any) -> Self:  # noqa: ANN401
+        matrix = np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(bool)
+        check_consistent_length(examples, matrix)
+        columns = getattr(y, "columns", range(matrix.shape[1]))
+        names = [str(name) for name in columns]
+        rows = [tuple(compress(names, row)) for row in matrix]
+        self.model_ = self._finetune(examples, rows)
+        self.classes_ = np.array(list(columns))
+        return self
+
     def predict(self, X: TextsOrPairs) -> NDArray[Any]:
-        """The most probable class of each text."""
+        """The most probable class of each text; with several labels a matrix of 0 and 1."""
+        if self._has_several():
+            found = self._predict(X)
+            names = _label_names(self.classes_)
+            rows = [[int(name in (one.labels or ())) for name in names] for one in found]
+            return np.array(rows).reshape(len(found), len(names))
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
+
+    def _has_several(self) -> bool:
+        check_is_fitted(self)
+        return bool(self.model_.config.problem_type == MULTI_LABEL)
+
+    def __sklearn_tags__(self) -> Any:  # noqa: ANN401
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
     def predict_proba(self, X: TextsOrPairs) -> Vectors:
         """The probabilities of the classes, in the order of `classes_`."""
         found = self._predict(X)
         names = _label_names(self.classes_)
-        rows = [[one.scores[name] for name in names] for one in found]
+        # a label that no text has is not a label of the model
+        rows = [[one.scores.get(name, 0.0) for name in names] for one in found]
         return np.array(rows, np.float32).reshape(len(found), len(names))
 
 
@@ -349,6 +384,14 @@ def _check_targets(y: ArrayLike, examples: Sequence[TextExample]) -> NDArray[Any
     labels: NDArray[Any] = column_or_1d(y, warn=True)
     check_consistent_length(examples, labels)
     return labels
+
+
+def _is_matrix(y: Any) -> bool:  # noqa: ANN401
+    """Whether targets have several columns."""
+    shape = getattr(y, "shape", None)
+    if shape is not None:
+        return len(shape) == 2 and shape[1] > 1  # noqa: PLR2004
+    return isinstance(y, list | tuple) and bool(y) and isinstance(y[0], list | tuple | np.ndarray)
 
 
 def _label_names(classes: NDArray[Any]) -> list[str]:

@@ -128,3 +128,38 @@ def test_mistakes(run, here, arguments, code, message, monkeypatch):
     assert ran.returncode == code, ran.stderr
     check_mentions(ran.stderr, message)
     assert not (here / "m").exists()
+
+
+def test_several_labels_per_text(run, here, tmp_path):
+    rows = [f"{first} {second}" for first in "abcdefg" for second in "abcdefghij"] * 3
+    lines = [f"{row};{int('a' in row)};{int('b' in row)}" for row in rows]
+    columns, joined = tmp_path / "columns.csv", tmp_path / "joined.txt"
+    columns.write_text("\n".join(["words;A;B", *lines]) + "\n")  # a csv with semicolons
+    labels = ["/".join(name for name in "AB" if name.lower() in row) for row in rows]
+    both = [f"{row}\t{label}" for row, label in zip(rows, labels, strict=True)]
+    joined.write_text("\n".join(["words\tletters", *both]) + "\n")
+    given = ("--text-column", "words", "--label-column", "A", "--label-column", "B")
+    fast = ("--epochs", "4", "--lr", "5e-3", "--batch-size", "8", "--device", "cpu", "--json")
+    data = ("--train", str(columns), "--dev", str(columns), *given)
+    out = tmp_path / "m"
+    ran = run("finetune", "classify", str(here / "base"), *data, "--out", str(out), *fast)
+    assert ran.returncode == 0, ran.stderr
+    ended = json.loads(ran.stdout)
+    assert (ended["metric"], ended["labels"]) == ("f1_micro", ["A", "B"])
+    assert ended["score"] > 0.9
+    scores = [
+        json.loads(run("evaluate", str(out), *data_, "--json").stdout)
+        for data_ in (
+            (str(columns), *given),
+            (str(joined), *given[:2], "--label-column", "letters", "--label-delimiter", "/"),
+        )
+    ]
+    assert scores[0]["scores"] == scores[1]["scores"]
+    assert scores[0]["scores"] | scores[0]["baseline"] == ended["scores"]
+    assert scores[0]["labels"]["A"]["threshold"] == scores[1]["labels"]["A"]["threshold"]
+    assert scores[0]["baseline"]["majority_baseline"] < scores[0]["score"]
+    said = run("classify", str(out), "a b", "c d", "--json")
+    first, second = (json.loads(line) for line in said.stdout.splitlines())
+    assert (set(first["predicted"]), second["predicted"]) == ({"A", "B"}, [])
+    table = run("classify", str(out), "a b", "c d").stdout
+    assert [line.split("\t")[:2] for line in table.splitlines()[1:]][-1] == ["c d", ""]

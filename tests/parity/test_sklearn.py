@@ -73,11 +73,11 @@ class NumberEmbedder(OnNumbers, Embedder):
 
 class NumberClassifier(OnNumbers, Classifier):
     def fit(self, X, y):
-        X, y = validate_data(self, X, y)
+        X, y = validate_data(self, X, y, multi_output=True)
         return super().fit(spelled(X), y)
 
-    def predict_proba(self, X):
-        return super().predict_proba(self._spelled(X))
+    def _predict(self, X):
+        return super()._predict(self._spelled(X))
 
 
 class NumberRegressor(OnNumbers, Regressor):
@@ -111,9 +111,10 @@ def test_its_checks_pass(folder, kind, choices, every):
     )
     failed = [(one["check_name"], one["exception"]) for one in results if one["status"] == "failed"]
     assert failed == []
-    # asked for by an environment variable, and for arrays that hold no text
+    # asked for by an environment variable, for arrays that hold no text, for a method it lacks
     skipped = {one["check_name"] for one in results if one["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}
+    lacking = "check_classifiers_multilabel_output_format_decision_function"
+    assert skipped <= {"check_array_api_input", lacking}
     assert len(results) > (40 if every else 12)
 
 

@@ -387,3 +387,20 @@ def test_the_rest_does_without_it():
     code = f"{imports}; print('sklearn' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+def test_a_matrix_of_labels_gives_several_labels_per_text(model):
+    texts = [*GOOD, *BAD, "a c", "d b"]
+    matrix = np.array([[1, 0]] * 6 + [[0, 1]] * 6 + [[1, 1]] * 2)
+    choices = {**SURE, "settings": [*SURE["settings"][:2], "transfer.l2_penalty=1e-6"]}
+    found = Classifier(model, **choices).fit(texts, matrix)
+    assert (found.predict(texts) == matrix).all()
+    chances = found.predict_proba(texts)
+    assert chances.shape == matrix.shape
+    assert (chances[12:] > 0.5).all()  # they do not sum to one
+    assert found.model_.config.problem_type == "multi_label_classification"
+    named = Classifier(model, **choices).fit(texts, pd.DataFrame(matrix, columns=["ab", "cd"]))
+    assert named.classes_.tolist() == ["ab", "cd"]
+    assert (pickle.loads(pickle.dumps(named)).predict(texts) == matrix).all()
+    with raises(ValueError, "14", "13"):
+        Classifier(model, **choices).fit(texts, matrix[:-1])

@@ -3,6 +3,7 @@
 | task | baseline | metric |
 |---|---|---|
 | classify | the most frequent label | accuracy |
+| classify, several labels per text | the most frequent labels, as many as are best | micro F1 |
 | tag | the most frequent tag | accuracy of words |
 | regression | the mean | mean squared error |
 | choose | chance | accuracy |
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, pvariance
 from typing import Any
 
+from cloze.metrics.multi_label import compute_majority_f1
 from cloze.metrics.names import METRICS
 
 # the metric that each baseline is compared with, and whether lower values are better
@@ -24,7 +26,8 @@ COMPARED = {
     "mean_baseline": ("mean_squared_error", True),
     "unigram_baseline": ("mlm_accuracy", False),
 }
-_CAUSAL = {"unigram_baseline": "lm_accuracy"}
+# the same for causal models, and for several labels per text
+_OTHERS = {"unigram_baseline": "lm_accuracy", "majority_baseline": "f1_micro"}
 _TOLERANCE = 1e-9  # scores that are equal but for rounding
 
 
@@ -34,7 +37,7 @@ def compute_baseline(
     """The baseline of a task by its name among the metrics; empty if there is none.
 
     Args:
-        kind: classify, regression, tag, answer or choose.
+        kind: classify, multi_label, regression, tag, answer or choose.
         gold: the gold labels: tags by sentence, all correct answers of a question.
         num_options: of each question of `choose`.
     """
@@ -42,6 +45,7 @@ def compute_baseline(
         return {}
     makers: dict[str, tuple[str, Callable[[], float]]] = {
         "classify": ("majority_baseline", lambda: _most_frequent(gold)),
+        "multi_label": ("majority_baseline", lambda: compute_majority_f1(gold)),
         "tag": (
             "majority_baseline",
             lambda: _most_frequent([tag for tags in gold for tag in tags]),
@@ -63,7 +67,7 @@ def _most_frequent(labels: Sequence[Any]) -> float:
 def describe_failure(scores: Mapping[str, float]) -> str | None:
     """That a score is not better than its baseline, if both are given and it is not."""
     for name, (metric, is_lower_better) in COMPARED.items():
-        key = metric if metric in scores else _CAUSAL.get(name, metric)
+        key = metric if metric in scores else _OTHERS.get(name, metric)
         if name not in scores or key not in scores:
             continue
         score, baseline = scores[key], scores[name]

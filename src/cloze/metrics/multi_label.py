@@ -4,6 +4,7 @@ All arrays have a row per example and a column per label (n k). Undefined cases 
 scikit-learn with zero_division=0; labels that neither occur nor are predicted do not count.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ Matrix: TypeAlias = NDArray[np.bool_]  # n k
 Probabilities: TypeAlias = NDArray[np.float64]  # n k
 Indices: TypeAlias = NDArray[np.int64]
 DEFAULT_THRESHOLD = 0.5
+MIN_SUPPORT = 10  # examples of a label from which its own threshold is chosen
 
 
 def make_label_matrix(rows: Sequence[Iterable[str]], labels: Sequence[str]) -> Matrix:
@@ -102,9 +104,16 @@ def find_label_thresholds(
     """The threshold of each label with the highest F1; `default` for a label that never occurs.
 
     A threshold is halfway between two probabilities; of several the one closest to the default.
+    Few examples do not tell where it is: labels with fewer than `MIN_SUPPORT` share the threshold
+    that is best for all of them together.
     """
-    columns = zip(gold.T, probabilities.T, strict=True)
-    return [_find_threshold(right, found, default) for right, found in columns]
+    support = gold.sum(0)
+    is_rare = (support > 0) & (support < MIN_SUPPORT)
+    shared = _find_threshold(gold[:, is_rare].ravel(), probabilities[:, is_rare].ravel(), default)
+    columns = zip(gold.T, probabilities.T, is_rare, strict=True)
+    return [
+        shared if rare else _find_threshold(right, found, default) for right, found, rare in columns
+    ]
 
 
 def _find_threshold(
@@ -126,10 +135,9 @@ def _find_threshold(
     return float(min(cuts[best], key=lambda cut: abs(cut - default)))
 
 
-def find_majority_labels(gold: Sequence[Iterable[str]], labels: Sequence[str]) -> list[str]:
-    """The constant prediction with the highest micro-averaged F1: the most frequent labels."""
-    counts = make_label_matrix(gold, labels).sum(0)
-    order = np.argsort(-counts, kind="stable")
-    hits = counts[order].cumsum()
-    f1 = 2 * hits / (np.arange(1, len(labels) + 1) * len(gold) + max(int(counts.sum()), 1))
-    return [labels[index] for index in order[: int(f1.argmax()) + 1]]
+def compute_majority_f1(gold: Sequence[Iterable[str]]) -> float:
+    """The best micro F1 of a constant prediction, which is a number of the most frequent labels."""
+    counts = sorted(Counter(label for row in gold for label in row).values(), reverse=True)
+    hits = np.cumsum(counts)
+    predicted = np.arange(1, len(counts) + 1) * len(gold)
+    return float((2 * hits / (predicted + sum(counts))).max()) if counts else 0.0

@@ -41,7 +41,7 @@ def run(request, tmp_path_factory):
 
 def test_it_learns_and_stores_thresholds(run):
     kind, out, result = run
-    assert list(result.scores) == METRICS
+    assert list(result.scores) == [*METRICS, "majority_baseline"]
     assert result.metric == "f1_micro"
     assert result.score == result.scores["f1_micro"] > (0.9 if kind == "full" else 0.7)
     config = json.loads((out / "config.json").read_text())
@@ -55,7 +55,7 @@ def test_the_folder_is_evaluated_as_in_training(run):
     _, out, result = run
     found = cloze.evaluate(out, rows(60, seed=1))
     assert found.kind == "multi_label"
-    assert found.scores == pytest.approx(result.scores)
+    assert {**found.scores, **found.baseline} == pytest.approx(result.scores)
     assert found.confusion is None
     assert found.calibration is None
     written = found.to_dict()

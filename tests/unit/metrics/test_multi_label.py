@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from cloze.metrics.baselines import compute_baseline, describe_failure
 from cloze.metrics.multi_label import (
     RankedLabels,
     find_label_thresholds,
-    find_majority_labels,
     make_label_matrix,
     score_label_matrix,
 )
@@ -76,12 +76,20 @@ def test_each_threshold_has_the_highest_f1(drawn):
     thresholds = find_label_thresholds(gold, probabilities)
     assert thresholds[4] == 0.5  # there is nothing to choose it by
     tuned = score_label_matrix(gold, probabilities >= thresholds)
-    for number, one in enumerate(tuned[:4]):
+    assert [one.support >= 10 for one in tuned] == [True, True, False, False, False]
+    for number, one in enumerate(tuned[:2]):
         tried = [
             score_label_matrix(gold, probabilities >= cut)[number].f1
             for cut in np.linspace(0, 1, 101)
         ]
         assert one.f1 == pytest.approx(max(tried))
+    # labels with few examples share the threshold that is best for both together
+    assert thresholds[2] == thresholds[3]
+    rare, chances = gold[:, 2:4].ravel()[:, None], probabilities[:, 2:4].ravel()[:, None]
+    (best,) = score_label_matrix(rare, chances >= thresholds[2])
+    assert best.f1 == pytest.approx(
+        max(score_label_matrix(rare, chances >= cut)[0].f1 for cut in np.linspace(0, 1, 101))
+    )
     # a threshold of 0.5 stays if none is better
     perfect = np.where(gold, 0.9, 0.1)
     assert find_label_thresholds(gold, perfect) == [0.5] * 5
@@ -89,7 +97,16 @@ def test_each_threshold_has_the_highest_f1(drawn):
 
 def test_the_majority_baseline_is_the_best_constant_prediction():
     gold = [("a",), ("a", "b"), ("a", "b"), ("c",), ()]
-    assert find_majority_labels(gold, ("a", "b", "c")) == ["a", "b"]
-    assert find_majority_labels([("a",), ("a",), ("b",)], ("b", "a")) == ["a"]
-    matrix = make_label_matrix(gold, ("a", "b", "c"))
+    labels = ("a", "b", "c")
+    tried = [labels[:count] for count in range(4)]
+    best = max(
+        make_scorer("multi_label", gold, [one] * 5, labels=labels).scores["f1_micro"]
+        for one in tried
+    )
+    assert compute_baseline("multi_label", gold) == {"majority_baseline": pytest.approx(best)}
+    assert compute_baseline("multi_label", [(), ()]) == {"majority_baseline": 0.0}
+    scores = {"f1_micro": best, **compute_baseline("multi_label", gold)}
+    assert "majority baseline" in describe_failure(scores)
+    assert describe_failure({**scores, "f1_micro": 0.9}) is None
+    matrix = make_label_matrix(gold, labels)
     assert matrix.sum(0).tolist() == [3, 2, 1]

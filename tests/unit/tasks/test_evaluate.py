@@ -412,3 +412,15 @@ def test_many_labels_have_no_matrix_to_look_at():
 def test_shortened():
     assert shorten("a  b\nc", 9) == "a b c"
     assert shorten("abcdef", 4) == "abc…"
+
+
+def test_the_baseline_of_several_labels_is_the_best_constant_prediction():
+    several = tiny_model(
+        "sequence",
+        labels=("a", "b", "c"),
+        problem="multi_label_classification",
+        task=Task(name="classify"),
+    )
+    rows = [{"text": "a", "label": label} for label in (["a", "b"], ["a"], ["b", "a"], [])]
+    # a and b for all: 5 of 8 are right, and all 5 labels are found
+    assert cloze.evaluate(several, rows).baseline == {"majority_baseline": pytest.approx(10 / 13)}

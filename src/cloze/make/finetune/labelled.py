@@ -260,8 +260,9 @@ def set_label_thresholds(
     scored = score_predictions(best, data.dev, batch_tokens=recipe.run.eval_batch_tokens)
     chosen, scored = choose_label_thresholds(best, scored)
     chosen.save_into(out)
-    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, scored.scores))
-    return replace(result, score=data.score(scored), scores=scored.scores)
+    scores = {**scored.scores, **scored.baseline}
+    append_metrics(out / METRICS_FILE, make_kept_row(result.best_step, scores))
+    return replace(result, score=data.score(scored), scores=scores)
 
 
 def class_weights(data: Labelled, recipe: FinetuneRecipe, device: torch.device) -> Tensor | None:
