@@ -105,7 +105,11 @@ FILES: dict[str, str] = {
     "questions-words.txt": ": one\nman king woman queen\nfrance italy dog cat\n",
     "simlex999.csv": "word1,word2,score\nking,queen,8.0\ndog,cat,6.0\nriver,piano,1.0\n",
 }
-COMPRESSED = ("text/e", "wiki-00", "wiki-01", "wiki-02", "wiki-03", "wiki-zh-00", "books-00")
+COMPRESSED = (
+    "text/e",
+    *(f"wiki-{name}" for name in ("00", "01", "02", "03", "short-01", "zh-00")),
+    "books-00",
+)
 
 
 def write_files(folder: Path) -> None:
