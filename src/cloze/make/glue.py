@@ -5,6 +5,8 @@ task's settings and, once it is finished, its row of the table. So an interrupte
 where it stopped.
 """
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace

@@ -1,5 +1,7 @@
 """`resume`: continue a run of any kind, with the recipe in its folder."""
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """`vocabulary`: text to a tokenizer."""
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -24,7 +26,7 @@ def vocabulary(
     chinese: bool = True,
     byte_fallback: bool = False,
     min_count: int = 2,
-    text_column: str | None = None,
+    text_column: str | int | None = None,
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
     progress: bool = True,

@@ -1,5 +1,7 @@
 """`compare`: evaluate several models on the same data, with confidence intervals."""
 
+from __future__ import annotations  # `help` shows types by their short names
+
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -309,7 +311,7 @@ def _score_translators(
     truncation: str | None,
     bleu: str | None,
     progress: ProgressCallback | None,
-) -> "dict[str, TranslatorScores]":
+) -> dict[str, TranslatorScores]:
     from cloze.tasks.evaluate_translator import BLEU, read_parallel, score_translator
 
     pairs = read_parallel(data)

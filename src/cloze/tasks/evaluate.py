@@ -10,6 +10,8 @@
 | word vectors | analogies, rated pairs of words | accuracy, correlation |
 """
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -72,7 +74,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
 
 
 def evaluate(
-    model: "Model | LanguageModel | WordVectors | PathLike",
+    model: Model | LanguageModel | WordVectors | PathLike,
     data: Data,
     *,
     name: str | None = None,

@@ -4,6 +4,8 @@ The student is trained like an encoder in pre-training; its recipe has a table `
 the teacher.
 """
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from collections.abc import Iterable
 from typing import Unpack
 

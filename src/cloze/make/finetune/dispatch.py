@@ -6,6 +6,8 @@
 | translate | transformer(-base), seq2seq | a translator, new or continued (`translation.py`) |
 """
 
+from __future__ import annotations  # `help` shows types by their short names
+
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Unpack

@@ -8,6 +8,8 @@
 | language models: nnlm, lstm | nnlm, lstm | `make/language_model.py` |
 """
 
+from __future__ import annotations  # `help` shows types by their short names
+
 from collections.abc import Iterable
 from typing import Any, Unpack
 
