@@ -23,7 +23,7 @@ from cloze.plot.svg import Child, Element, load_asset
 Cell: TypeAlias = str | int | float | bool | None
 _BAR = 100  # width of a full bar in units of its SVG
 _SHORT = 40  # cells of at most this many characters are not wrapped
-_NARROW = 50  # characters of a table's row that fit into a small window
+_NARROW = 58  # characters of a table's row that fit into a small window
 _RARE = 0.01  # smaller fractions get one more decimal
 # a formatted number; a text of digits only may be a label
 _NUMERIC = re.compile(r"[<+−-]?(?:[\d,]*\.\d+|\d[\d,]*(?=\s?%))(?:\s?%)?")

@@ -214,3 +214,21 @@ def test_formatted_numbers_are_right_aligned() -> None:
     table = str(Table(rows=[["a1", "15.58"], ["b", "<0.1 %"]], columns=["x", "y"]).element())
     assert '<td class="number" dir="auto">15.58</td>' in table
     assert '<td class="short" dir="auto">a1</td>' in table
+
+
+def test_a_wide_table_becomes_blocks_of_lines_in_a_small_window() -> None:
+    wide = str(Table(rows=[["a" * 30, "b" * 30]], columns=["x", "y"]).element())
+    assert 'class="stacks"' in wide
+    assert 'data-name="y"' in wide
+    narrow = str(Table(rows=[["a", "b"]], columns=["x", "y"]).element())
+    assert "stacks" not in narrow
+    assert "data-name" not in narrow
+
+
+def test_a_wide_chart_is_drawn_a_second_time_for_small_windows() -> None:
+    chart = LineChart(title="Loss", series=[Series(name="a", x=[1, 2], y=[3.0, 4.0])], wide=True)
+    html = str(chart.element())
+    assert html.count("<figure") == html.count("<svg") == 2
+    assert 'class="wide"' in html
+    assert 'class="narrow"' in html
+    assert len(chart.data["series"]) == 1
