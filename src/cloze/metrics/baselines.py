@@ -60,6 +60,12 @@ def compute_baseline(
     return {name: compute()}
 
 
+def list_compared(name: str) -> tuple[str, ...]:
+    """The metrics that a baseline is compared with."""
+    first = (COMPARED[name][0],) if name in COMPARED else ()
+    return (*first, *((_OTHERS[name],) if name in _OTHERS else ()))
+
+
 def _most_frequent(labels: Sequence[Any]) -> float:
     return max(Counter(labels).values()) / len(labels) if labels else 0.0
 

@@ -1,7 +1,8 @@
 """Metrics of predictions with several labels per example, and the thresholds of the labels.
 
 All arrays have a row per example and a column per label (n k). Undefined cases are 0, as in
-scikit-learn with zero_division=0; labels that neither occur nor are predicted do not count.
+scikit-learn with zero_division=0; labels that neither occur nor are predicted do not count. The F1
+of an example without labels is 1 if none is predicted (zero_division=1).
 """
 
 from collections import Counter
@@ -88,7 +89,8 @@ def _score_subset(
     scores = {
         "f1_micro": sum_scores(by_label).f1,
         "f1_macro": macro_f1(one for one in by_label if one.predicted or one.support),
-        "f1_samples": float((hits / np.maximum(sizes, 1)).mean()),
+        # an example without labels for which none is predicted is right
+        "f1_samples": float(np.where(sizes, hits / np.maximum(sizes, 1), 1.0).mean()),
         "subset_accuracy": float((right == found).all(1).mean()),
     }
     if ranked is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias
 
-from cloze.metrics.baselines import COMPARED, describe_failure
+from cloze.metrics.baselines import describe_failure, list_compared
 from cloze.metrics.names import METRICS, format_score
 from cloze.plot.format import format_duration, format_percent
 from cloze.plot.line_chart import LineChart, Series, Style
@@ -42,7 +42,10 @@ class Chart:
 _DEV = "On the dev data, at each evaluation."
 _UNIGRAM = "Unigram baseline: always predicting the most frequent token."
 _MAJORITY = "Majority baseline: always predicting the more frequent class."
-_SCORES = ("accuracy", "f1", "f1_macro", "precision", "recall", "exact_match")
+_SCORES = (
+    *("accuracy", "f1", "f1_micro", "f1_macro", "f1_samples", "subset_accuracy"),
+    *("mean_average_precision", "precision", "recall", "exact_match"),
+)
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 
 CHARTS = (
@@ -161,7 +164,9 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
         tuned = [row for row in kept if row["step"] == best["step"]]
         result = _latest_values([best, *tuned])
         note = f"On the dev data. The folder contains the best model (step {best['step']:,})."
-        if tuned:
+        if "f1_micro" in result:
+            note += " The thresholds of the labels were chosen on the same data."
+        elif tuned:
             note += " The no-answer threshold was tuned afterwards; the charts do not include it."
     facts = list(_make_facts(result, format_score if best else _format_value))
     numbers = {key: value for key in result if (value := read_number(result, key)) is not None}
@@ -239,9 +244,8 @@ def _describe_baselines(last: Row, key: str) -> Iterator[str]:
     if chart.unit:
         yield chart.unit
     for baseline in chart.baselines:
-        compared = COMPARED.get(baseline, (key,))[0]
         value = read_number(last, baseline)
-        if value is not None and (key == compared or key not in _SCORES):
+        if value is not None and (key in list_compared(baseline) or key not in _SCORES):
             yield METRICS[baseline].describe(value)
 
 
