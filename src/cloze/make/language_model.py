@@ -191,7 +191,7 @@ def _train(
     )
     module, rows = model.module, recipe.run.batch_size
     net = StatefulLSTM(module, rows) if isinstance(module, RecurrentModel) else module
-    evaluation = _Evaluation(model, lines.dev)
+    evaluation = _Evaluation(model, lines.dev, text)
     result = fit_best(
         new_state(Learner(net, language_model_objective), recipe),
         recipe,
@@ -213,19 +213,29 @@ def _train(
 
 
 class _Evaluation:
-    """Perplexity of held-out lines."""
+    """Perplexity of held-out lines, beside that of the frequencies of the training tokens."""
 
-    def __init__(self, model: Model, lines: Sequence[str]) -> None:
+    def __init__(self, model: Model, lines: Sequence[str], text: "RunningText") -> None:
         self._model, self._lines = language_model(model), lines
         self._module = model.module
-        flat = [id_ for one in self._model.encode_texts(lines) for id_ in one] if lines else []
+        encoded = self._model.encode_texts(lines) if lines else []
+        flat = [id_ for one in encoded for id_ in one]
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
+        counts = text.frequencies(model.config.vocab_size)
+        ends = [EOS for one in encoded if not one or one[-1] != EOS]
+        logs = np.log(counts / counts.sum())[[*flat, *ends]]
+        self._unigram = perplexity(-float(logs.mean())) if lines else math.nan
 
     def __call__(self) -> dict[str, float]:
         with eval_mode(self._module):
             found = score_language_model(self._model, self._lines)
         loss = -found.log_p / found.tokens
-        return {"loss": loss, "perplexity": perplexity(loss), "score": -loss}
+        return {
+            "loss": loss,
+            "perplexity": perplexity(loss),
+            "unigram_perplexity": self._unigram,
+            "score": -loss,
+        }
 
 
 def _train_tokenizer(

@@ -25,6 +25,7 @@ COMPARED = {
     "no_answer_baseline": ("f1", False),
     "mean_baseline": ("mean_squared_error", True),
     "unigram_baseline": ("mlm_accuracy", False),
+    "unigram_perplexity": ("perplexity", True),
 }
 # the same for causal models, and for several labels per text
 _OTHERS = {"unigram_baseline": "lm_accuracy", "majority_baseline": "f1_micro"}

@@ -64,6 +64,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "loss": Metric(label="loss", format=_format_loss, result="held-out loss"),
     "perplexity": Metric(label="perplexity", result="held-out perplexity", terms=("perplexity",)),
+    "unigram_perplexity": Metric(label="unigram perplexity", result="unigram perplexity"),
     "mlm_accuracy": Metric(
         label="MLM accuracy",
         format=format_percent,

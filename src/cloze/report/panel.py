@@ -34,7 +34,15 @@ _TRAINING = (
     *_TIME,
 )
 _HELD_OUT = (
-    *("step", "mlm_loss", "perplexity", "mlm_accuracy", "lm_accuracy", "unigram_baseline"),
+    *(
+        "step",
+        "mlm_loss",
+        "perplexity",
+        "unigram_perplexity",
+        "mlm_accuracy",
+        "lm_accuracy",
+        "unigram_baseline",
+    ),
     "teacher_accuracy",
     *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "all_original_baseline", "cosine_loss"),
     *("accuracy", "majority_baseline", "chance_baseline", "bleu", "score", "no_answer_baseline"),

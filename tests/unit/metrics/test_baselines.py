@@ -30,6 +30,7 @@ def test_each_task_has_its_own(kind, gold, options, wanted):
         ({"accuracy": 0.2, "chance_baseline": 0.25}, ("accuracy", "20.0", "chance", "25.0")),
         ({"mean_squared_error": 2, "mean_baseline": 1.5}, ("mean squared error", "2.0000")),
         ({"f1": 0.4, "no_answer_baseline": 0.5}, ("F1", "40.0", "no-answer baseline")),
+        ({"perplexity": 99.0, "unigram_perplexity": 90.0}, ("perplexity", "99", "90")),
         ({"lm_accuracy": 0.04, "unigram_baseline": 0.05}, ("LM accuracy", "unigram baseline")),
     ],
 )

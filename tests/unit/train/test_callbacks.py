@@ -12,6 +12,7 @@ import cloze
 from cloze.callbacks import TensorBoard, WandB
 from cloze.errors import ConfigError, MissingExtraError
 from cloze.models.configs.bert import BertConfig
+from cloze.train.result import RunResult
 from helpers import raises
 from tunings import body, texts
 
@@ -24,7 +25,7 @@ class Record(cloze.Callback):
     """Notes every call."""
 
     def __init__(self):
-        self.calls, self.metrics = [], []
+        self.calls, self.metrics, self.messages = [], [], []
         self.closed = 0
 
     def on_train_begin(self, run):
@@ -33,6 +34,7 @@ class Record(cloze.Callback):
 
     def on_log(self, message):
         self.calls.append("log")
+        self.messages.append(message)
 
     def on_progress(self, stage, done, total):
         self.calls.append("progress")
@@ -89,6 +91,15 @@ def test_a_run_tells_what_it_does(files, tmp_path):
     assert any(call[0] == "save" and "step-20" in call[1] for call in seen.calls)  # the state
     assert (seen.calls[0], seen.calls[-1], seen.closed) == ("log", "end", 1)
     assert (seen.result.score, seen.result.task) == (result.score, "classify")
+    assert 0.5 <= result.scores["majority_baseline"] < 1
+    assert any("warning" in line and "20 steps" in line for line in seen.messages)
+
+
+def test_a_result_that_is_no_better_than_its_baseline_says_so():
+    scores = {"accuracy": 0.5, "majority_baseline": 0.5}
+    result = RunResult(folder=Path("m"), scores=scores)
+    assert "majority baseline" in result.to_dict()["note"]
+    assert "note" not in RunResult(folder=Path("m"), scores={"accuracy": 0.5}).to_dict()
 
 
 def test_every_so_many_steps(files, tmp_path):
