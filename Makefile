@@ -57,7 +57,7 @@ test-gpu:                ## tests that need a GPU, with the system's own Python
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $$(grep -rl 'mark\.gpu' tests --include='test_*.py')
 
 stress: $(VENV)/.dev     ## the long counts
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -m stress -s
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m stress -n $(JOBS) --dist worksteal -rP --durations=0
 
 bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py

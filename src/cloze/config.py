@@ -359,7 +359,7 @@ def _has_type(kind: type, value: object) -> bool:
     if isinstance(value, bool):
         return kind is bool
     if kind is float:
-        return isinstance(value, int | float) and not math.isnan(value)
+        return isinstance(value, int | float) and -math.inf <= value <= math.inf  # not NaN
     return isinstance(value, kind)
 
 

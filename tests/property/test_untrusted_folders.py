@@ -134,3 +134,14 @@ def test_missing_settings_are_named(folders, name, file, where, said):
             cloze.load(folders[name])
     finally:
         path.write_bytes(before)
+
+
+def test_an_integer_that_is_no_float_is_rejected(folders):
+    path = folders["distilbert"] / "config.json"
+    before = path.read_bytes()
+    path.write_text(json.dumps(json.loads(before) | {"dropout": 10**400}))
+    try:
+        with raises(ClozeError, "config.json", "dropout"):
+            cloze.load(folders["distilbert"])
+    finally:
+        path.write_bytes(before)

@@ -85,6 +85,8 @@ class CausalEncoder:
         tokenizer = self.model.tokenizer
         end = tokenizer.take_tail(text, self.model.max_length + 1)  # what is read of it
         (ids,) = tokenizer.encode_ids([end], add_special_tokens=False)
+        if len(end) < len(text) and not self._adds_bos:  # the first token is always read
+            ids = [*tokenizer.encode_ids([text], add_special_tokens=False, limit=1)[0][:1], *ids]
         return [self.bos_id, *ids] if self._adds_bos or not ids else list(ids)
 
     @property
@@ -100,7 +102,9 @@ class CausalEncoder:
             return 0
         end = self.model.tokenizer.take_tail(text, self.max_length + 1)
         offsets = self.model.tokenizer.encode(end, add_special_tokens=False).offsets
-        first = 0 if self._adds_bos else 1  # the first token of a context is always read
+        # the first token of a context is always read: bos, or that of the whole text
+        is_cut = len(end) < len(text)
+        first = 0 if self._adds_bos or is_cut else 1
         kept = [range(first), range(first + extra, len(offsets))]
         return len(text) - len(end) + count_removed_chars(offsets, kept)
 

@@ -1,0 +1,67 @@
+"""Very long texts: what is cut off is never tokenized."""
+
+import subprocess
+import sys
+
+import pytest
+
+import cloze
+from cloze.errors import TruncationWarning
+from cloze.text import long_texts
+from helpers import tiny_model
+
+SCRIPT = """
+import resource, sys
+sys.path[:0] = sys.argv[1].split(":")
+import cloze
+from helpers import tiny_model
+text = "the cat sat on the mat and it was a fine day " * 90_000  # 4 MB
+models = {head: tiny_model(head) for head in ("sequence", "token", "span", "choice", "mlm")}
+cloze.classify(models["sequence"], "the cat", truncation="head")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert cloze.embed(models["mlm"], text, truncation="head").shape == (16,)
+assert cloze.classify(models["sequence"], text, truncation="head+tail").truncated_chars > 3_900_000
+assert cloze.classify(models["sequence"], "a" * len(text)).truncated_chars == 0  # one unknown word
+assert cloze.tag(models["token"], text, truncation="tail").untagged > 900_000
+assert cloze.answer(models["span"], "the cat", text, truncation="head").truncated_chars > 3_900_000
+chosen = cloze.choose(models["choice"], text, ["the", "cat"], truncation="head")
+assert chosen.truncated_chars > 3_900_000
+assert cloze.fill(models["mlm"], f"{text} [MASK] {text}").truncated_chars > 3_900_000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_memory_does_not_grow_with_the_length_of_a_text():
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT, ":".join(sys.path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 150  # 4 MB, tokenized as a whole, take more than a gigabyte
+
+
+def test_the_offsets_of_long_texts_are_those_of_the_whole_text():
+    text = "the cat sat . " * 5000
+    tagged = cloze.tag(tiny_model("token", labels=("O", "B-A")), text, truncation="head+tail")
+    assert tagged.text == text
+    assert {text[start:end] for start, end in tagged.words} == {"the", "cat", "sat", "."}
+    assert tagged.words[-1][1] == len(text.rstrip())
+    for span in tagged.spans:
+        assert text[span.start : span.end] == span.text
+    masked = f"{text}[MASK] {text}"
+    with pytest.warns(TruncationWarning):
+        (mask,) = cloze.fill(tiny_model("mlm"), masked).masks
+    assert masked[mask.start : mask.end] == "[MASK]"
+    assert len(mask.predictions[0].text) < len(text)
+
+
+def test_a_long_prompt_is_continued_as_if_all_of_it_was_encoded(monkeypatch):
+    prompt = "the cat sat . " * 3000 + "the cat"
+    model = tiny_model("mlm", is_causal=True)
+    options = {"max_new_tokens": 3, "truncation": "tail", "seed": 1}
+    found = cloze.generate(model, prompt, **options)
+    monkeypatch.setattr(long_texts, "LONG", 1 << 60)
+    whole = cloze.generate(model, prompt, **options)
+    assert [one.text for one in found] == [one.text for one in whole]
