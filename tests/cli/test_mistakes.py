@@ -89,6 +89,8 @@ MISTAKES: list[tuple[list[str], list[str], list[str]]] = [
     (tune("classify", "films.tsv", "--set", "epochs=2"), ["epochs"], ["run.epochs"]),
     (["finetune", "tag", "cloze-en", "films.tsv", "--out", "x"], ["films.tsv", "--train"], []),
     (["pretrain", "text.txt", "--steps", "1"], ["--out"], []),
+    (tune("classify", "films.tsv", "--recipe", "laptop"), ["laptop", "classify"], ["finetune"]),
+    (["demo", "--out", "new", "--minutes", "0"], ["minutes", "0.0"], ["above 0"]),
     (["pretrain", "text.txt", "--out", "new", "--recipe", "laptopp"], ["laptopp"], ["laptop"]),
     (["pretrain", "text.txt", "--out", "new", "--family", "bertt"], ["bertt"], ["bert"]),
     (["fill", "cloze-en", "a [MASK]", "--device", "gpu"], ["gpu"], ["cuda"]),

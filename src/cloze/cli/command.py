@@ -105,26 +105,6 @@ def _complete_option(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[kind, info])
 
 
-_OPTION_SYNONYMS = {  # names that other libraries use
-    "--learning-rate": "--lr",
-    "--num-train-epochs": "--epochs",
-    "--num-epochs": "--epochs",
-    "--max-steps": "--steps",
-    "--output": "--out",
-    "--output-dir": "--out",
-    "--per-device-train-batch-size": "--batch-size",
-    "--train-batch-size": "--batch-size",
-    "--max-seq-length": "--max-length",
-    "--train-file": "--train",
-    "--validation-file": "--dev",
-    "--eval": "--dev",
-    "--valid": "--dev",
-    "--input": "--file",
-    "--top-k": "--top",
-    "--overwrite": "--force",
-    "--overwrite-output-dir": "--force",
-    "--resume-from-checkpoint": "--resume",
-}
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -136,10 +116,13 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except _UsageError as error:
-            name = str(getattr(error, "option_name", "")).replace("_", "-")
-            known = {option for one in self.get_params(ctx) for option in one.opts}
-            if hasattr(error, "possibilities") and _OPTION_SYNONYMS.get(name) in known:
-                error.possibilities = [_OPTION_SYNONYMS[name]]
+            if hasattr(error, "possibilities"):
+                from cloze.make.recipe.options import SYNONYMS
+
+                name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+                meant = "--" + SYNONYMS.get(name, "").replace("_", "-")
+                if any(meant in one.opts for one in self.get_params(ctx)):
+                    error.possibilities = [meant]
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's, or typer's copy of it

@@ -171,14 +171,21 @@ def demo(
         progress: show progress bars and metrics on a terminal or in a notebook, else log lines.
         callbacks: called while the run is prepared and trained, and when it ends.
     """
+    made = recipe("demo", minutes=minutes, seed=seed, device=device)
+    assert isinstance(made, PretrainRecipe)
     folder = check_output_path(out, force)
     folder.mkdir(parents=True, exist_ok=True)
     with open_callbacks(progress, callbacks) as opened:
-        return _run(folder, minutes=minutes, seed=seed, device=device, callbacks=opened)
+        return _run(folder, made, seed=seed, device=device, callbacks=opened)
 
 
 def _run(
-    folder: Path, *, minutes: float, seed: int, device: str | None, callbacks: CallbackList
+    folder: Path,
+    made: PretrainRecipe,
+    *,
+    seed: int,
+    device: str | None,
+    callbacks: CallbackList,
 ) -> Demo:
     preview = None
     if BUILT_IN in builtin():
@@ -187,8 +194,6 @@ def _run(
     callbacks.on_log("reading the documentation that comes with Python")
     texts = [text for document in read_documents() if (text := split_paragraphs(document))]
     file = write_text(folder / TEXT, "\n\n".join("\n".join(text) for text in texts) + "\n")
-    made = recipe("demo", minutes=minutes, seed=seed, device=device)
-    assert isinstance(made, PretrainRecipe)
     result = pretrain_encoder(file, folder, made, force=True, callbacks=callbacks)
     model = load(folder, device=device)
     sentences = [one for text in texts for paragraph in text for one in split_sentences(paragraph)]

@@ -192,7 +192,9 @@ def complete_finetuning(
         paths["model.init_from"] = model
     if source is None:
         values = read_values("features" if paths.get("transfer.kind") == "features" else "finetune")
-    elif get_recipe_class(values) not in (FinetuneRecipe, PretrainRecipe):
+    elif get_recipe_class(values) not in (FinetuneRecipe, PretrainRecipe) or (
+        "family" in values.get("model", {})
+    ):
         raise ConfigError(
             f"{_describe_source(source)} is not a recipe for the task {task}",
             fix="use finetune, features, or a file like them",

@@ -15,6 +15,31 @@ from cloze.make.recipe.model import ModelChoice
 _UNIVERSAL = frozenset({"device", "dtype", "seed", "threads"})
 
 
+SYNONYMS = {  # options of other libraries
+    "learning_rate": "lr",
+    "num_train_epochs": "epochs",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "output": "out",
+    "output_dir": "out",
+    "per_device_train_batch_size": "batch_size",
+    "train_batch_size": "batch_size",
+    "max_seq_length": "max_length",
+    "warmup_ratio": "warmup",
+    "train_file": "train",
+    "validation_file": "dev",
+    "eval_dataset": "dev",
+    "train_dataset": "train",
+    "eval": "dev",
+    "valid": "dev",
+    "input": "file",
+    "top_k": "top",
+    "overwrite": "force",
+    "overwrite_output_dir": "force",
+    "resume_from_checkpoint": "resume",
+}
+
+
 class OptionError(ConfigError):
     """An option that this family or task does not have."""
 
@@ -104,6 +129,8 @@ def _convert_text(value: object) -> object:
 
 def _suggest_option(name: str, cls: type[Any], known: Iterable[str]) -> str:
     """What to do about an option that a recipe class does not have."""
+    if (meant := SYNONYMS.get(name)) in known:
+        return f"did you mean {meant!r}?"
     if near := get_close_matches(name, known, 1, cutoff=0.7):
         return f"did you mean {near[0]!r}?"
     others = (path for path, info in walk_fields(cls) if info.flag is None)
