@@ -127,9 +127,9 @@ def _convert_text(value: object) -> object:
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
-def _suggest_option(name: str, cls: type[Any], known: Iterable[str]) -> str:
+def _suggest_option(name: str, cls: type[Any], known: Mapping[str, Any]) -> str:
     """What to do about an option that a recipe class does not have."""
-    if (meant := SYNONYMS.get(name)) in known:
+    if (meant := SYNONYMS.get(name, "")) in known:
         return f"did you mean {meant!r}?"
     if near := get_close_matches(name, known, 1, cutoff=0.7):
         return f"did you mean {near[0]!r}?"
