@@ -87,3 +87,21 @@ def test_penn_treebank_has_its_published_perplexity(data_dir, tmp_path):
     found = score_language_model(language_model(model), valid)
     assert (found.tokens, found.words) == (73_760, 73_760)
     assert found.perplexity == pytest.approx(148.008, abs=0.01)
+
+
+def test_tables_give_the_same_model_as_files(tmp_path):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    path = tmp_path / "text.jsonl"
+    frame = pandas.DataFrame({"number": range(len(TEXT)), "body": TEXT})
+    frame.to_json(path, orient="records", lines=True)
+    want = cloze.suggest(train_ngram(path, tmp_path / "file"), "the cat")
+    rows = frame.to_dict("records")
+    others = [frame, polars.DataFrame(rows), rows, frame["body"], frame.to_dict("list")]
+    for number, source in enumerate(others):
+        found = train_ngram(source, tmp_path / str(number))
+        assert cloze.suggest(found, "the cat") == want, type(source)
+    renamed = frame.rename(columns={"body": "words"})
+    with raises(InputError, "<DataFrame>:1", "words", fix="text_column="):
+        train_ngram(renamed, tmp_path / "unknown")
+    found = train_ngram(renamed, tmp_path / "renamed", text_column="words")
+    assert cloze.suggest(found, "the cat") == want

@@ -9,6 +9,7 @@ import pytest
 import cloze
 from cloze.checkpoint.load import load
 from cloze.config import read_toml
+from cloze.data.sources import read_rows
 from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.make.distill.job import distill
 from cloze.make.pretrain.dispatch import pretrain
@@ -269,3 +270,19 @@ def test_a_shared_corpus_is_not_replaced_in_silence(text, tmp_path):
     assert "preparing" not in same
     assert "another text or vocabulary" in new
     assert "replaces" not in first + same
+
+
+def test_a_data_frame_is_pretrained_and_distilled_on(text, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    lines = [row.text for row in read_rows(text) if row.text]
+    frame = pandas.DataFrame({"id": range(len(lines)), "story": lines})
+    given = {"text_column": "story", "settings": FEW}
+    pretrain(frame, tmp_path / "frame", **given)
+    pretrain(frame.to_dict("records"), tmp_path / "rows", **given)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("frame", "rows")]
+    assert weights[0] == weights[1]
+    with raises(InputError, "<DataFrame>:1", "story", fix="text_column="):
+        pretrain(frame, tmp_path / "unknown", settings=FEW)
+    few = {"steps": 1, "max_length": 32, "text_column": "story"}
+    distill(tmp_path / "frame", frame, tmp_path / "student", **few)
+    assert cloze.load(tmp_path / "student").config.num_layers == 1
