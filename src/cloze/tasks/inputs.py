@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 OnError = Callable[[int, InputError], object]  # index of the text, and its error
 # several texts: a list, an array, a column; or a table with a text column
 Texts = Iterable[str] | Iterable[Mapping[str, Any]] | Frame
+MAX_CHARS = 1_000_000  # of a text that has a result for each of its tokens
 CHUNK = 4096  # number of inputs of a stream that are sorted by length and computed together
 
 T = TypeVar("T")
@@ -101,6 +102,17 @@ def _read_texts(table: Any, text_column: str | int | None) -> list[str]:  # noqa
     from cloze.data.sources import read_rows
 
     return [row.text for row in read_rows(open_rows(table), text_column=text_column)]
+
+
+def check_size(texts: Iterable[str], what: str) -> None:
+    """Reject texts so long that a result for each of their tokens would not fit into memory."""
+    for number, text in enumerate(texts, 1):
+        if len(text) > MAX_CHARS:
+            raise InputError(
+                f"text {number:,} has {len(text):,} characters, but {what} has a result for each "
+                f"token and accepts {MAX_CHARS:,} characters",
+                fix="split it, such as into paragraphs",
+            )
 
 
 def check_text(given: object, name: str, fix: str = "pass a str") -> str:

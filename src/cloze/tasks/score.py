@@ -23,7 +23,7 @@ from cloze.metrics.perplexity import perplexity
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import MAX_SHOWN, Result, Results
-from cloze.tasks.inputs import Texts, check_texts, open_language_model, resolve_model
+from cloze.tasks.inputs import Texts, check_size, check_texts, open_language_model, resolve_model
 
 PLLMetric = Literal["original", "within_word_l2r"]
 Reduction = Literal["sum", "mean"]
@@ -157,6 +157,7 @@ def score(
         one_of("pll_metric", pll_metric, PLL_METRICS)
     found = resolve_model(model)
     texts = check_texts(text, text_column=text_column)
+    check_size(texts, "score")
     if _is_masked(found):
         results = _score_masked(
             found, texts, pll_metric or "original", batch_tokens=batch_tokens, progress=progress

@@ -14,7 +14,7 @@ from cloze.checkpoint.model import (
 from cloze.checkpoint.source import find_folder, find_path
 from cloze.errors import InputError
 from cloze.results import Results
-from cloze.tasks.inputs import Texts, check_pairs
+from cloze.tasks.inputs import Texts, check_pairs, check_size
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
 
@@ -43,6 +43,7 @@ def tokenize(
         pair: the second text, or several second texts.
     """
     texts, pairs = check_pairs(text, pair)
+    check_size([*texts, *(pairs or ())], "tokenize")
     found = open_tokenizer(model).encode_batch(texts, pairs)
     return found[0] if isinstance(text, str) else Results(found)
 

@@ -29,6 +29,7 @@ from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.joint_bpe import decode_sentence, encode_sentences, truncate_sentence
+from cloze.text.long_texts import is_long
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.truncation import TRUNCATIONS
 
@@ -260,10 +261,10 @@ def _encode_sources(
     """The ids of the sentences that are not blank, and the characters left out, by index."""
     one_of("truncation", truncation, TRUNCATIONS)
     filled = [row for row, text in enumerate(texts) if text.strip()]
-    encoded = encode_sentences(model.tokenizer, [texts[row] for row in filled])
+    limit, most = model.module.max_positions, max_source_length(model)
+    encoded = encode_sentences(model.tokenizer, [texts[row] for row in filled], limit=most)
     found = dict(zip(filled, encoded, strict=True))
     truncated: dict[int, int] = {}
-    limit, most = model.module.max_positions, max_source_length(model)
     for row, ids in list(found.items()):
         if len(ids) <= most:
             continue
@@ -271,8 +272,9 @@ def _encode_sources(
             kept = truncate_sentence(model.tokenizer, texts[row], most, truncation)
             found[row], truncated[row] = kept
             continue
+        count = f"{'over ' if is_long(texts[row]) else ''}{len(ids):,} tokens"
         error = InputError(
-            f"sentence {row + 1:,} has {len(ids):,} tokens (with the end token), but "
+            f"sentence {row + 1:,} has {count} (with the end token), but "
             + (f"the model has {most:,} positions" if limit else f"the limit is {most:,}"),
             fix="split the sentence, or choose a truncation: head, tail, head+tail",
         )

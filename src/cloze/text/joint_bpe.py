@@ -14,11 +14,13 @@ def train_joint_bpe(texts: Sequence[str], vocab_size: int, **options: Any) -> To
     return train_tokenizer(spaced, kind="bpe", vocab_size=vocab_size, **options)
 
 
-def encode_sentences(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """The token ids of sentences, each with an EOS token."""
+def encode_sentences(
+    tokenizer: Tokenizer, texts: Sequence[str], limit: int | None = None
+) -> list[list[int]]:
+    """The token ids of sentences, each with an EOS token; for `limit` see `encode_ids`."""
     assert tokenizer.eos_id is not None
     spaced = [_add_space(text) for text in texts]
-    return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids(spaced)]
+    return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids(spaced, limit=limit)]
 
 
 def truncate_sentence(

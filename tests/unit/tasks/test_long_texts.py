@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import cloze
-from cloze.errors import TruncationWarning
+from cloze.errors import InputError, TruncationWarning
 from cloze.text import long_texts
-from helpers import tiny_model
+from helpers import raises, tiny_model
 
 SCRIPT = """
 import resource, sys
@@ -65,3 +65,9 @@ def test_a_long_prompt_is_continued_as_if_all_of_it_was_encoded(monkeypatch):
     monkeypatch.setattr(long_texts, "LONG", 1 << 60)
     whole = cloze.generate(model, prompt, **options)
     assert [one.text for one in found] == [one.text for one in whole]
+
+
+@pytest.mark.parametrize("function", [cloze.tokenize, cloze.score])
+def test_functions_with_a_result_for_each_token_refuse_very_long_texts(function):
+    with raises(InputError, "text 2", "2,000,000", fix="split"):
+        function(tiny_model("mlm"), ["the cat", "ab " * 666_666 + "ab"])
