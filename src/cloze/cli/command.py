@@ -68,7 +68,8 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
             print_error(error)
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as error:
-            print_note(str(error) or "interrupted")
+            if message := str(error):  # what has become of the work
+                print_note(message)
             raise typer.Exit(INTERRUPTED) from error
         except BrokenPipeError as error:
             discard_stdout()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import Force, Json, Quiet, print_note
+from cloze.cli.common import Force, Json, Quiet, explain_interrupt, print_note
 from cloze.cli.format import print_json, print_table
 from cloze.cli.training import Settings, display_callbacks, report_usage
 from cloze.metrics.names import METRICS
@@ -84,17 +84,19 @@ def glue(
     import cloze
     from cloze.train.fit import exit_status
 
-    table = cloze.glue(
-        model,
-        data,
-        out,
-        made,
-        tasks=[name.strip() for name in tasks.split(",") if name.strip()],
-        limit=limit,
-        force=force,
-        progress=False,
-        callbacks=display_callbacks(quiet=quiet, show_steps=not as_json),
-    )
+    again = "; run the same command again to continue" if out is not None else ""
+    with explain_interrupt(lambda: f"interrupted{again}"):
+        table = cloze.glue(
+            model,
+            data,
+            out,
+            made,
+            tasks=[name.strip() for name in tasks.split(",") if name.strip()],
+            limit=limit,
+            force=force,
+            progress=False,
+            callbacks=display_callbacks(quiet=quiet, show_steps=not as_json),
+        )
     if as_json:
         print_json(table.to_dict())
     else:
@@ -111,7 +113,6 @@ def glue(
         )
         print_table(columns, _rows(table))
     if table.stopped:
-        again = "; run the same command again to continue" if out is not None else ""
         print_note(f"stopped by {table.stopped}{again}")
         raise typer.Exit(exit_status(table.stopped))
 
