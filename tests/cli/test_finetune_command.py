@@ -111,7 +111,7 @@ def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
         (
             ["classify", "base", "--train", "train.tsv", "--out", "m", "--epochs", "0"],
             1,
-            ("run.epochs", "0.0"),
+            ("--epochs", "0.0"),
         ),
         (["--resume", "--out", "m"], 1, ("resume", "m")),
         (["--resume", "--out", "m", "--lr", "1"], 1, ("resume", "m")),

@@ -184,9 +184,9 @@ def test_a_plan_is_only_a_plan(run, text, tmp_path):
         (
             ["a.txt", "--out", "m", "--steps", "2", "--mlm-probability", "7"],
             1,
-            ("masking.mlm_probability", "7.0"),
+            ("--mlm-probability", "7.0"),
         ),
-        (["a.txt", "--out", "m", "--steps", "2", "--save-every", "0"], 1, ("run.save_every", "0")),
+        (["a.txt", "--out", "m", "--steps", "2", "--save-every", "0"], 1, ("--save-every", "0")),
         (["a.txt", "--out", "m", "--steps", "2", "--device", "gpu"], 1, ("device", "gpu")),
         (["empty.txt", "--out", "m", "--steps", "2"], 1, "empty.txt"),
         (["binary.txt", "--out", "m", "--steps", "2"], 1, "binary.txt"),

@@ -35,14 +35,25 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.
 
 @contextmanager
 def report_usage() -> Iterator[None]:
-    """Report an option that the family or the task does not have as a usage error."""
-    from cloze.make.recipe.options import OptionError
+    """Report an option that the family or the task does not have as a usage error.
+
+    Errors about the value of an option name its flag.
+    """
+    from cloze.errors import ConfigError
+    from cloze.make.recipe.options import OptionError, OptionValueError
 
     try:
         yield
     except OptionError as error:
-        flag = "--" + error.option.replace("_", "-")
+        flag = _name_flag(error.option)
         raise typer.BadParameter(f"{error.owner} has no such option", param_hint=flag) from error
+    except OptionValueError as error:
+        problem = _name_flag(error.option) + error.problem.removeprefix(error.option)
+        raise ConfigError(problem, fix=error.fix) from None
+
+
+def _name_flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
 
 
 def settings_to_resume(

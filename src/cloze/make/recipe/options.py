@@ -51,6 +51,12 @@ class OptionError(ConfigError):
         return _restore_option_error, (self.option, self.owner, self.fix)
 
 
+class OptionValueError(ConfigError):
+    """A value that an option does not accept; the message begins with the name of the option."""
+
+    option: str = ""
+
+
 def map_options(
     cls: type[Any], options: Mapping[str, Any], *, owner: str = "it", task: str | None = None
 ) -> dict[str, Any]:
@@ -66,7 +72,12 @@ def map_options(
         if name.endswith("_column"):  # a column may be given by its number
             value = _convert_column(value)
         paths[path] = _convert_option(info, value)
-        check_value(name, info.annotation, paths[path])
+        try:
+            check_value(name, info.annotation, paths[path])
+        except ConfigError as error:
+            wrong = OptionValueError(error.problem, fix=error.fix)
+            wrong.option = name
+            raise wrong from None
     return paths
 
 
