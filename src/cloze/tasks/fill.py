@@ -231,7 +231,7 @@ def fill(
         ]
     if truncation is None:
         counts = [one.truncated_chars for one in results]
-        warn_truncated(counts, model.max_length, fix="only the text around the masks was")
+        warn_truncated(counts, model.max_length, fix="the text around the masks was")
     return results[0] if isinstance(text, str) else Results(results)
 
 

@@ -207,7 +207,7 @@ def check_prompts(
     limit: int = model.max_length  # type: ignore[attr-defined]
     found = [count(text) for text in texts]
     if truncation is None:
-        warn_truncated(found, limit, fix="only their last tokens were")
+        warn_truncated(found, limit, fix="their last tokens were")
     elif truncation == "error" and any(found):
         number = next(n for n, chars in enumerate(found, 1) if chars)
         raise InputError(
