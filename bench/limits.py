@@ -183,24 +183,37 @@ def draw_pairs(
     return torch.from_numpy(ids).to(device), torch.from_numpy(labels).to(device)
 
 
-def show(results: dict[str, list[dict[str, Any]]]) -> Group:
-    copying = Table("positions", *map(str, LENGTHS), title="strings copied exactly, by length")
+def show_copying(found: list[dict[str, Any]]) -> Table:
+    table = Table("positions", *map(str, LENGTHS), title="strings copied exactly, by length")
     for name in POSITIONS:
-        rows = [one for one in results["copying"] if one["positions"] == name]
-        copying.add_row(name, *(f"{100 * one['strings']:.0f} %" for one in rows))
-        copying.add_row("  letters", *(f"{100 * one['letters']:.0f} %" for one in rows))
-    layers = Table(
-        "n", "attention ms", "LSTM ms", "n·d scores / LSTM operations", title="one layer"
-    )
-    for one in results["layers"]:
+        rows = [one for one in found if one["positions"] == name]
+        table.add_row(name, *(f"{100 * one['strings']:.0f} %" for one in rows))
+        table.add_row("  letters", *(f"{100 * one['letters']:.0f} %" for one in rows))
+    return table
+
+
+def show_layers(found: list[dict[str, Any]]) -> Table:
+    table = Table("n", "attention ms", "LSTM ms", "n·d scores / LSTM operations", title="one layer")
+    for one in found:
         share = one["attention_operations"] / one["lstm_operations"]
         times = (f"{one['attention']:.2f}", f"{one['lstm']:.2f}")
-        layers.add_row(str(one["length"]), *times, f"{share:.3f}")
-    depth = Table("distance", *(f"{n} layers" for n in DEPTHS), title="CNN, accuracy")
+        table.add_row(str(one["length"]), *times, f"{share:.3f}")
+    return table
+
+
+def show_depth(found: list[dict[str, Any]]) -> Table:
+    table = Table("distance", *(f"{n} layers" for n in DEPTHS), title="CNN, accuracy")
     for distance in DISTANCES:
-        rows = [one for one in results["depth"] if one["distance"] == distance]
-        depth.add_row(str(distance), *(f"{100 * one['accuracy']:.1f} %" for one in rows))
-    return Group(copying, layers, depth)
+        rows = [one for one in found if one["distance"] == distance]
+        table.add_row(str(distance), *(f"{100 * one['accuracy']:.1f} %" for one in rows))
+    return table
+
+
+PARTS = {
+    "copying": (measure_copying, show_copying),
+    "layers": (measure_layers, show_layers),
+    "depth": (measure_depth, show_depth),
+}
 
 
 def main() -> None:
@@ -212,16 +225,12 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=50_000, help="strings to learn from")
     parser.add_argument("--strings", type=int, default=500, help="strings of each length to copy")
     parser.add_argument("--steps", type=int, help="steps of each training, for a dry run")
+    parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    results = {
-        "copying": measure_copying(args),
-        "layers": measure_layers(args),
-        "depth": measure_depth(args),
-    }
-    print_result(
-        show(results), f"{args.device}, {versions('torch')}", results=results, file=args.json
-    )
+    results = {name: PARTS[name][0](args) for name in args.only}
+    tables = Group(*(PARTS[name][1](found) for name, found in results.items()))
+    print_result(tables, f"{args.device}, {versions('torch')}", results=results, file=args.json)
 
 
 if __name__ == "__main__":
