@@ -130,6 +130,8 @@ class Labelled:
             if self.problem == "regression"
             else _format_count(len(self.labels), "label")
         )
+        if self.problem == MULTI_LABEL:
+            labels += " (a text may have several)"
         kind = f", {labels}" if self.task.name in ("classify", "tag") else ""
         return (
             f"{_format_count(len(self.train), 'training example')}, "
