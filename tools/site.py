@@ -22,6 +22,13 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
+# columns of equal width, with code that wraps
+SIDE_BY_SIDE = """
+<style>
+.md-typeset table:not([class]) { display: table; table-layout: fixed; width: 100%; }
+.md-typeset table:not([class]) code { white-space: normal; overflow-wrap: anywhere; }
+</style>
+"""
 EVALUATION = {"evaluate", "compare", "glue", "score", "score_pairs"}
 MODELS = {"load", "builtin", "info", "tokenize", "export", "push_to_hub"}
 OPTIONS = {"pretrain", "finetune", "distill", "glue"}  # functions with the options of recipes
@@ -45,7 +52,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.M | re.S)
     for number in range(0, len(parts), 2):
         parts[number] = rewrite_links(parts[number], folder, Path(source).parent, files)
-    return "".join(parts)
+    return "".join(parts) + (SIDE_BY_SIDE if source.startswith("coming-from/") else "")
 
 
 def rewrite_links(text: str, folder: Path, here: Path, files: Files) -> str:
