@@ -38,6 +38,7 @@ OPTIONS = st.fixed_dictionaries(
         "top_p": st.sampled_from([0.9, 1.0]),
         "stop": st.booleans(),
         "seed": st.integers(0, 99),
+        "truncation": st.just("tail"),
     }
 )
 BATCH_TOKENS = st.sampled_from([1, 40, 10_000])
@@ -66,9 +67,9 @@ def test_samples_of_a_prompt_do_not_depend_on_its_batch(name, texts, options, ba
 @given(texts=TEXTS, batch_tokens=BATCH_TOKENS, top=st.integers(1, 5))
 def test_suggestions_do_not_depend_on_the_batch(name, texts, batch_tokens, top):
     with patch.object(batching, "BATCH_TOKENS", batch_tokens):
-        together = cloze.suggest(MODELS[name], iter(texts), top=top)
+        together = cloze.suggest(MODELS[name], iter(texts), top=top, truncation="tail")
     for text, found in zip(texts, together, strict=True):
-        alone = cloze.suggest(MODELS[name], text, top=top)
+        alone = cloze.suggest(MODELS[name], text, top=top, truncation="tail")
         assert found.text == text
         assert [one.id for one in found.suggestions] == [one.id for one in alone.suggestions]
         np.testing.assert_allclose(
