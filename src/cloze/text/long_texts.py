@@ -31,7 +31,7 @@ PIECES = 8  # tokenized at a time, on all cores
 COUNTED = (
     1 << 20
 )  # characters; of longer parts that are left out, the number of tokens is estimated
-SAMPLES = 16  # pieces that the estimate is based on
+SAMPLES = 16  # parts that the estimate is based on
 _CUT = re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z])")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{4000,}")
 _KEPT = 1000  # letters that are kept of both ends of a long word
