@@ -1,7 +1,7 @@
 """Measure everything of docs/results that needs a GPU for some minutes, in one command.
 
-    python bench/spec_results.py --fill carry               # data and models, 55 MiB
-    python bench/spec_results.py --carry carry --out OUT    # about 12 minutes on one H200
+    python bench/spec_results.py --fill carry               # data and models, 54 MiB
+    python bench/spec_results.py --carry carry --out OUT    # 18 minutes on one H200
     python bench/spec_results.py --carry carry --out OUT --rehearse --only limits
 
 Sections: words (whole-word masking of Chinese), dream, squad, distill (and logistic regression on
@@ -243,8 +243,8 @@ def measure_translation(bench: Bench) -> None:
         else ["--minutes", "3"]
     )
     bench.run("translate", command)
-    said = bench.args.out / "translations.txt"
-    with said.open("w", encoding="utf-8") as file:
+    output = bench.args.out / "translations.txt"
+    with output.open("w", encoding="utf-8") as file:
         for row in json.loads((place / "results.json").read_text("utf-8")):
             if "failed" in row:
                 bench.report("translate", row["run"], f"failed: {row['failed']}")
@@ -254,9 +254,9 @@ def measure_translation(bench: Bench) -> None:
             more = {key: row[key] for key in keys}
             bench.report("translate", f"{name}: BLEU", f"{row['test']:.2f}", **more)
             for text in EXAMPLES[name]:
-                told = translate_example(bench, place / "runs" / name, name, text, options)
-                print(f"{name}\t{text}\t{told}", file=file)
-                bench.report("translate", f"{name}: {text}", told)
+                text_found = translate_example(bench, place / "runs" / name, name, text, options)
+                print(f"{name}\t{text}\t{text_found}", file=file)
+                bench.report("translate", f"{name}: {text}", text_found)
 
 
 def translate_example(
