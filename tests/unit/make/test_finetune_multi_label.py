@@ -114,6 +114,15 @@ def test_class_weights_balance_each_label():
     assert torch.allclose(smoothed, want)
 
 
+def test_a_delimiter_may_be_a_part_of_a_class_name():
+    train = [{"text": name, "label": name} for name in ("a", "b", "a, b")]
+    for options, labels in (({}, ("a", "b")), ({"regression": False}, ("a", "a, b", "b"))):
+        recipe = complete_finetuning(task="classify", options=options)
+        data = read_labelled_data(recipe, train, train)
+        assert data.labels == labels
+        assert ("several" in data.describe()) == (not options)
+
+
 def test_a_label_that_only_held_out_texts_have_is_a_label():
     recipe = complete_finetuning(task="classify")
     train = [{"text": f"t {n}", "labels": [f"l{n}", "all"]} for n in range(40)]

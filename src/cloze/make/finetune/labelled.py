@@ -370,6 +370,8 @@ def _read_examples(
             several = isinstance(train[0].label, tuple)
             options["is_multi_label"] = several
             options["labels"] = set(count_labels(train)) if several else None
+        elif table.is_regression is False:  # a delimiter is a part of the class name
+            options["is_multi_label"] = False
     if recipe.task == "tag":
         options |= {"tag_column": table.tag_column, "tag_scheme": table.tag_scheme}
     return TASK_FUNCTIONS[recipe.task].read(listed, **options)
