@@ -35,7 +35,7 @@ def test_seeds_give_mean_and_deviation(base, tmp_path):
     assert ended.num_trials == 3
     assert cloze.load(tmp_path / "m").labels == ("no", "yes")
     assert len(json.loads((tmp_path / "m" / "trials.json").read_text())) == 3
-    kept = {"recipe.toml", "metrics.jsonl", "report.html", "data.json"}
+    kept = {"recipe.toml", "metrics.jsonl", "report.html", "data.json", "examples.json"}
     for trial in ended.trials:  # how they went, and nothing that looks like a model
         assert files_of(tmp_path / "m" / trial.name) == kept
 
