@@ -137,7 +137,7 @@ def encode(name, *given, **options):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("truncation", ["head", "tail", "head+tail", None])
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(text=texts(), max_length=st.integers(3, 12))
 @example(text="the cat sat on a mat " * 40, max_length=7)
 @example(text="x" * 5000, max_length=5)
@@ -150,7 +150,7 @@ def test_truncating_first_changes_nothing(name, truncation, text, max_length):
 
 @pytest.mark.parametrize("name", ["wordpiece", "roberta", "unigram", "words"])
 @pytest.mark.parametrize("truncation", ["head", "tail", "head+tail", None])
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(text=texts(), pair=texts(), max_length=st.integers(5, 16))
 @example(text="the cat sat on a mat " * 40, pair="a mat sat on the cat " * 41, max_length=9)
 @example(text="the cat sat on a mat " * 41, pair="a mat sat on the cat " * 40, max_length=9)
@@ -160,7 +160,7 @@ def test_pairs(name, truncation, text, pair, max_length):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(text=texts(), limit=st.integers(1, 20))
 @example(text="x" * 5000, limit=9)
 def test_a_limit_tells_short_from_long(name, text, limit):
