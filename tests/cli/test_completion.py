@@ -13,7 +13,8 @@ from cloze import builtin
 from cloze.cli.app import COMMANDS, load_command
 from cloze.cli.completion import COMPLETIONS
 from cloze.device import DTYPES
-from cloze.make.recipe.complete import TASKS, list_recipes
+from cloze.make.recipe.complete import list_recipes
+from cloze.make.recipe.finetune import TASKS
 from cloze.tasks.embed import embed
 
 CLOZE = Path(sys.executable).with_name("cloze")
