@@ -32,6 +32,7 @@ from cloze.make.translation import train_translator
 from cloze.nn.attention import Attention
 from cloze.nn.context import AttentionContext
 from cloze.nn.heads import CNNFeatureHead
+from cloze.plot.format import format_percent
 from cloze.tasks.translate import translate
 from common import print_result, versions
 
@@ -187,8 +188,8 @@ def show_copying(found: list[dict[str, Any]]) -> Table:
     table = Table("positions", *map(str, LENGTHS), title="strings copied exactly, by length")
     for name in POSITIONS:
         rows = [one for one in found if one["positions"] == name]
-        table.add_row(name, *(f"{100 * one['strings']:.0f} %" for one in rows))
-        table.add_row("  letters", *(f"{100 * one['letters']:.0f} %" for one in rows))
+        table.add_row(name, *(format_percent(one["strings"], 0) for one in rows))
+        table.add_row("  letters", *(format_percent(one["letters"], 0) for one in rows))
     return table
 
 
@@ -205,7 +206,7 @@ def show_depth(found: list[dict[str, Any]]) -> Table:
     table = Table("distance", *(f"{n} layers" for n in DEPTHS), title="CNN, accuracy")
     for distance in DISTANCES:
         rows = [one for one in found if one["distance"] == distance]
-        table.add_row(str(distance), *(f"{100 * one['accuracy']:.1f} %" for one in rows))
+        table.add_row(str(distance), *(format_percent(one["accuracy"]) for one in rows))
     return table
 
 
