@@ -5,7 +5,8 @@ A function returns one result for one input, and `Results`, which is a list, for
 
 import html
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
+from reprlib import Repr
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar, cast, overload
 
 from cloze.errors import MissingLibraryError
@@ -22,6 +23,16 @@ class Result:
 
     __slots__ = ()
     record_columns: ClassVar[tuple[str, ...]] = ()  # of `to_records`, which may be empty
+
+    def __repr__(self) -> str:
+        """The fields that differ from their default; long values are shortened."""
+        values = ((one, getattr(self, one.name)) for one in fields(cast(Any, self)) if one.repr)
+        shown = (
+            f"{one.name}={_shorten(value)}"
+            for one, value in values
+            if one.default is MISSING or value != one.default
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the result."""
@@ -74,6 +85,13 @@ class Results(list[T]):
         if len(self) <= MAX_SHOWN:
             return f"<div>{shown}</div>"
         return f'<div>{shown}<div style="opacity: .7">{MAX_SHOWN} of {len(self):,}</div></div>'
+
+
+def _shorten(value: object) -> str:
+    shortener = Repr()
+    shortener.maxstring, shortener.maxother = 100, 200
+    shortener.maxtuple = shortener.maxlist = shortener.maxdict = 5
+    return shortener.repr(value)
 
 
 def _render_result(one: object) -> str:

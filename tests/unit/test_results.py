@@ -315,3 +315,13 @@ def test_notebook_says_how_much_was_not_read() -> None:
     for one in shown:
         assert "not read" not in one._repr_html_()
         assert "1,234 characters were not read" in replace(one, truncated_chars=1234)._repr_html_()
+
+
+def test_repr_is_short_and_leaves_out_defaults():
+    shown = repr(
+        Classification(text="good " * 1000, pair=None, label="a", score=1.0, scores={"a": 1.0})
+    )
+    assert len(shown) < 300
+    assert shown.startswith("Classification(text='good good")
+    assert "label='a'" in shown
+    assert "truncated_chars" not in shown

@@ -49,7 +49,7 @@ class AnswerCandidate:
     probability: float  # softmax over the logits of the 20 best candidates
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class AnswerResult(Result):
     """The answer to a question, and other candidates."""
 

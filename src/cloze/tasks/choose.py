@@ -27,7 +27,7 @@ from cloze.tasks.inputs import Texts, check_text, check_texts, open_model, warn_
 from cloze.text.alignment import TokenAlignment
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Choice(Result):
     """The best option for a text."""
 

@@ -29,7 +29,7 @@ from cloze.tasks.inference import (
 from cloze.tasks.inputs import Texts, check_pairs, open_model, warn_truncated
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Classification(Result):
     """The predicted label of a text, or its labels if it may have several."""
 

@@ -73,7 +73,7 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(Result):
     """The compared models, in the given order."""
 
@@ -222,7 +222,7 @@ class LanguageEntry:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LanguageComparison(Result):
     """The compared language models, in the given order."""
 

@@ -314,7 +314,7 @@ class Evaluation(Result):
         return Section(title="Worst errors", note=note, parts=parts)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CorpusEvaluation(Result):
     """Scores of a model on a whole text, a parallel text or word questions."""
 

@@ -53,7 +53,7 @@ class MaskResult:
     predictions: tuple[MaskPrediction, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class FillResult(Result):
     """A text and the predictions for its masks."""
 

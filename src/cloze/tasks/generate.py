@@ -44,7 +44,7 @@ class Generation:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Generations(Result, Sequence[Generation]):
     """The continuations of a text."""
 

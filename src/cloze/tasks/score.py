@@ -39,7 +39,7 @@ class TokenScore:
     log_probability: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TextScore(Result):
     """A text, its tokens and their log-probabilities."""
 
@@ -269,7 +269,7 @@ class PairScore:
         return {**asdict(self), "difference": self.difference, "correct": self.is_correct}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MinimalPairScores(Result):
     """The scores of minimal pairs, and how often the acceptable sentence has the higher one."""
 

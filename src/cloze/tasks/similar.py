@@ -33,7 +33,7 @@ class Neighbor:
     score: float  # cosine, or the value of 3CosMul
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Similar(Result):
     """A query and its nearest words, without the words of the query."""
 
@@ -50,7 +50,7 @@ class Similar(Result):
         return _render_neighbors(self.query, self.words)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class OddOneOut(Result):
     """The word that fits the others least, and the cosine of each word to their mean."""
 

@@ -38,7 +38,7 @@ class Suggestion:
         return len(self.backoff_path[-1].context) + 1 if self.backoff_path else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Suggestions(Result):
     """A text and its most probable next words, best first."""
 

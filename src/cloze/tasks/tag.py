@@ -49,7 +49,7 @@ class TagItem(EncodedExample):
     truncated_chars: int = 0  # characters left out by truncation
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TagResult(Result):
     """The tags and spans of a text."""
 

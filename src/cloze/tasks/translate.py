@@ -90,7 +90,7 @@ class TranslationCandidate:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Translation(Result):
     """A sentence and its translations, best first; no candidates if it is too long."""
 
