@@ -124,8 +124,9 @@ PromptTruncation = Annotated[
     str | None,
     typer.Option(
         metavar="CHOICE",
-        help="What to do with texts that are longer than the maximum of a causal BERT or GPT: tail "
-        "reads the last tokens, error rejects the text (default: tail).",
+        help="What to do with texts that are longer than the maximum of a causal BERT or GPT, or "
+        "than 65,536 tokens for an LSTM: tail reads the last tokens, error "
+        "rejects the text (default: tail).",
     ),
 ]
 Overlap = Annotated[

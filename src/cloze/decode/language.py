@@ -45,6 +45,11 @@ class NGramLanguageModel(WordLanguageModel):
         self.kind = model.config.family
         self.module = model.module
 
+    @property
+    def context_size(self) -> int:
+        order: int = self.model.config.order
+        return order - 1
+
     def next_log_probs(self, context: Sequence[int]) -> Logs:
         """Log p(w | context) for every token, v."""
         log_probs: Logs = self.module.next_log_probs(context)

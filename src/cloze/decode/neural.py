@@ -16,9 +16,11 @@ from cloze.data.batch import batch_by_tokens
 from cloze.models.configs.ngram import BOS, EOS
 from cloze.models.language import LoadedModel, WordLanguageModel, batches
 from cloze.nn.recurrent import State
+from cloze.text.alignment import count_removed_chars
 
 Floats = NDArray[np.float32]
 
+MAX_PROMPT_TOKENS = 1 << 16  # that an LSTM reads of a prompt
 _NNLM_BATCH = 2048  # contexts of an NNLM that are computed together
 _LSTM_SLICE = 8192  # tokens that an LSTM reads in one call
 _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
@@ -65,8 +67,13 @@ class NeuralLanguageModel(WordLanguageModel):
 class NNLMLanguageModel(NeuralLanguageModel):
     """An NNLM; every sentence starts with its begin symbol and is scored alone."""
 
+    @property
+    def context_size(self) -> int:
+        order: int = self.model.config.order
+        return order - 1
+
     def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
-        context_size = self.model.config.order - 1
+        context_size = self.context_size
         padding = [self.module.config.bos_id] * context_size
         rows = [[*padding, *prefix[-context_size:]][-context_size:] for prefix in prefixes]
         state: Tensor = self.module.compute_state(torch.tensor(rows, device=self.device))
@@ -79,7 +86,7 @@ class NNLMLanguageModel(NeuralLanguageModel):
             yield from _split(np.concatenate(list(self._score(batch))), batch)
 
     def _score(self, sequences: Sequence[Sequence[int]]) -> Iterator[Floats]:
-        context_size = self.model.config.order - 1
+        context_size = self.context_size
         padding = [BOS] * (context_size - 1)
         padded = [np.array([*padding, *ids]) for ids in sequences]
         windows = np.lib.stride_tricks.sliding_window_view
@@ -95,9 +102,27 @@ class LSTMLanguageModel(NeuralLanguageModel):
     """An LSTM, which reads sentences as one continuous text, each ended by </s>.
 
     A sentence therefore begins after the </s> of the one before it, and the state is carried over.
+    Of a prompt of more than 65,536 tokens it reads the last ones.
     """
 
     bos_id = EOS
+    context_size = max_length = MAX_PROMPT_TOKENS
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The begin symbol and the tokens of a prompt, or its last ones."""
+        begin, *ids = super().encode_prompt(text)
+        return [begin, *ids[-self.max_length :]]
+
+    def count_unread_chars(self, text: str) -> int:
+        """The number of characters of a prompt that are left out because it is too long."""
+        tokenizer = self.model.tokenizer
+        end = tokenizer.take_tail(text, self.max_length)
+        (ids,) = tokenizer.encode_ids([end], add_special_tokens=False)
+        if len(ids) <= self.max_length:
+            return len(text) - len(end)
+        offsets = tokenizer.encode(end, add_special_tokens=False).offsets
+        kept = [range(len(ids) - self.max_length, len(ids))]
+        return len(text) - len(end) + count_removed_chars(offsets, kept)
 
     def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> State:
         """Without padding: prefixes that are read completely leave the batch, shortest first."""
@@ -106,7 +131,8 @@ class LSTMLanguageModel(NeuralLanguageModel):
         for length, group in groupby(order, key=lambda n: len(prefixes[n])):
             if length > start:
                 ids = torch.tensor([prefixes[n][start:length] for n in rest], device=self.device)
-                _, state = self.module(ids, state)
+                for part in ids.split(_LSTM_SLICE, 1):
+                    _, state = self.module(part, state)
             done, rows = len(list(group)), torch.arange(len(rest), device=self.device)
             states.append(self.module.reorder(state, rows[:done]))
             state, start, rest = self.module.reorder(state, rows[done:]), length, rest[done:]

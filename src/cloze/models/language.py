@@ -156,6 +156,11 @@ class WordLanguageModel:
         self._vocabulary = Vocabulary(tokenizer)
 
     @property
+    def context_size(self) -> int:
+        """The number of tokens before a word that its probability depends on."""
+        raise NotImplementedError
+
+    @property
     def vocabulary(self) -> Sequence[str]:
         return self._vocabulary.tokens
 
@@ -168,8 +173,9 @@ class WordLanguageModel:
         return EOS
 
     def encode_prompt(self, text: str) -> list[int]:
-        """The begin symbol and the tokens of a prompt."""
-        return [self.bos_id, *self._vocabulary.encode([text])[0]]
+        """The begin symbol and the tokens of a prompt; of a very long one, only its end."""
+        end = self._vocabulary.tokenizer.take_tail(text, self.context_size)
+        return [self.bos_id, *self._vocabulary.encode([end])[0]]
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """Begin symbol, tokens, end symbol of each text."""

@@ -158,8 +158,9 @@ def generate(
         top_p: sample only from the most probable tokens whose probabilities sum to `top_p`.
         stop: end where the model generates the end symbol; if False, that symbol is never generated
             and every continuation has `max_new_tokens` tokens.
-        truncation: for texts that are longer than the maximum of a causal BERT: tail (it reads the
-            last tokens) or error. Default: tail, with a warning.
+        truncation: for texts that are longer than the maximum of a causal BERT, or than 65,536
+            tokens for an LSTM: tail (it reads the last tokens) or error. Default: tail, with a
+            warning.
         seed: seed of the random numbers.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).

@@ -194,10 +194,10 @@ def warn_truncated(
 def check_prompts(
     model: "LanguageModel", texts: Sequence[str], truncation: str | None
 ) -> list[int]:
-    """The number of characters of each prompt that a causal encoder does not read; warns of them.
+    """The number of characters of each prompt that the model does not read; warns of them.
 
-    It reads the last tokens of a prompt that is too long (`tail`). Other language models have no
-    maximum length.
+    A causal encoder and an LSTM read the last tokens of a prompt that is too long (`tail`). The
+    probabilities of n-gram models and NNLMs depend on the last words only.
     """
     if truncation is not None:
         one_of("truncation", truncation, ("tail", "error"))

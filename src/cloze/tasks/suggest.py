@@ -107,8 +107,9 @@ def suggest(
         top: number of words.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
-        truncation: for texts that are longer than the maximum of a causal encoder: tail (it reads
-            the last tokens) or error. Default: tail, with a warning.
+        truncation: for texts that are longer than the maximum of a causal encoder, or than 65,536
+            tokens for an LSTM: tail (it reads the last tokens) or error. Default: tail, with a
+            warning.
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """

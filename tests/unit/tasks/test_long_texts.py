@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import cloze
+from cloze.decode.language import language_model
 from cloze.errors import InputError, TruncationWarning
 from cloze.text import long_texts
 from helpers import raises, tiny_model
 
+GOLDEN = Path(__file__).parents[2] / "golden"
 SCRIPT = """
 import resource, sys
 sys.path[:0] = sys.argv[1].split(":")
@@ -65,6 +68,34 @@ def test_a_long_prompt_is_continued_as_if_all_of_it_was_encoded(monkeypatch):
     monkeypatch.setattr(long_texts, "LONG", 1 << 60)
     whole = cloze.generate(model, prompt, **options)
     assert [one.text for one in found] == [one.text for one in whole]
+
+
+@pytest.mark.parametrize("name", ["ngram", "nnlm", "lstm"])
+def test_a_language_model_reads_the_end_of_a_long_prompt(name, monkeypatch):
+    model = cloze.load(GOLDEN / name / "model")
+    prompt = " ".join(model.tokenizer.id_to_token(n) for n in range(10, 30)) + " "
+    prompt *= 40_000 // len(prompt) + 1
+    found = cloze.generate(model, prompt, max_new_tokens=3, seed=1)
+    words = cloze.suggest(model, prompt, top=3)
+    assert len(language_model(model).encode_prompt(prompt)) < 20_000 or name == "lstm"
+    monkeypatch.setattr(long_texts, "LONG", 1 << 60)
+    whole = cloze.generate(model, prompt, max_new_tokens=3, seed=1)
+    assert found[0] == whole[0]
+    assert [one.id for one in words.suggestions] == [
+        one.id for one in cloze.suggest(model, prompt, top=3).suggestions
+    ]
+    assert found.truncated_chars == words.truncated_chars == 0
+
+
+def test_an_lstm_reads_the_last_65536_tokens_of_a_prompt():
+    model = cloze.load(GOLDEN / "lstm" / "model")
+    word = model.tokenizer.id_to_token(20)
+    prompt = f"{word} " * 70_000
+    with pytest.warns(TruncationWarning, match="65,536"):
+        found = cloze.suggest(model, prompt, top=3)
+    assert found.truncated_chars == (70_000 - 65_536) * (len(word) + 1) - 1
+    with raises(InputError, "text 1", "65,536", fix="tail"):
+        cloze.generate(model, prompt, truncation="error")
 
 
 @pytest.mark.parametrize("function", [cloze.tokenize, cloze.score])
