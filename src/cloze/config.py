@@ -27,6 +27,7 @@ from typing import (
     Literal,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -42,7 +43,6 @@ C = TypeVar("C", bound="DataclassInstance")
 Settings = Iterable[str] | Mapping[str, Any]
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-_NONE = dataclasses.MISSING
 _MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
@@ -157,8 +157,8 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], *, inside: str = "") -
     """
     given = read_fields(cls, values, inside=inside)
     for field in dataclasses.fields(cls):
-        has_default = (field.default, field.default_factory) != (_NONE, _NONE)
-        if field.name not in given and not has_default:
+        is_required = field.default is field.default_factory is dataclasses.MISSING
+        if field.name not in given and is_required:
             raise MissingSettingError(inside + field.name)
     return cls(**given)
 
@@ -176,9 +176,8 @@ def read_fields(
         try:
             given[key] = _convert(hints[key], _with_defaults(fields[key], value), inside + key)
         except OverflowError:  # a whole number that no float holds
-            raise ConfigError(
-                f"{inside}{key} is far too large", fix="use a smaller number"
-            ) from None
+            large = f"{inside}{key} is far too large"
+            raise ConfigError(large, fix="use a smaller number") from None
     return given
 
 
@@ -412,10 +411,8 @@ def _convert_table(kind: type[C], value: object, name: str) -> C:
             f"{name} is {_shorten_repr(value)}, but it is a table of settings",
             fix=f"set one of its settings: {name}.NAME",
         )
-    read = getattr(kind, "from_table", None)
-    if read is not None:
-        made: C = read(value, name)
-        return made
+    if (read := getattr(kind, "from_table", None)) is not None:
+        return cast(C, read(value, name))
     try:
         return from_mapping(kind, value, inside=f"{name}.")
     except ConfigError as error:

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -81,7 +80,7 @@ def temporary_sibling(target: Path, *, folder: bool = False) -> Iterator[Path]:
 
 def make_temporary_name(target: Path) -> Path:
     """A hidden name next to a path; leftovers are removed when the path is written again."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.new")
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
 
 
 def remove_path(path: Path) -> None:

@@ -3,7 +3,6 @@
 A function returns one result for one input, and `Results`, which is a list, for several.
 """
 
-import html
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from reprlib import Repr
@@ -96,7 +95,11 @@ def _shorten(value: object) -> str:
 
 def _render_result(one: object) -> str:
     render = getattr(one, "_repr_html_", None)
-    return render() if render else f"<pre>{html.escape(repr(one))}</pre>"
+    if render:
+        return str(render())
+    import html
+
+    return f"<pre>{html.escape(repr(one))}</pre>"
 
 
 def _make_frame(results: Sequence[Result], *, numbered: bool) -> "pd.DataFrame":

@@ -93,6 +93,12 @@ def test_info_does_not_import_torch() -> None:
         ["pretrain", DATA, "--out", "never-written", "--set", "run.nonsense=1"],
         ["finetune", "nonsense", *TUNE],
         ["finetune", "classify", *TUNE, "--lr", "-1"],
+        ["finetune", "classify", *TUNE, "--train", "missing.tsv"],
+        ["finetune", "classify", *TUNE, "--dev", "missing-*.tsv"],
+        ["finetune", "classify", "runs/nothing", *TUNE[1:]],
+        ["finetune", "classify", *TUNE, "--out", str(GOLDEN)],
+        ["pretrain", DATA, "missing.txt", "--out", "never-written"],
+        ["distill", BERT, "missing.txt", "--out", "never-written"],
     ],
     ids=lambda command: " ".join(command).replace(str(GOLDEN), ""),
 )
@@ -100,6 +106,18 @@ def test_argument_errors_do_not_import_torch(command: list[str]) -> None:
     ((code, has_torch),) = run_commands(command).values()
     assert code in (1, 2)
     assert not has_torch
+
+
+def test_texts_and_defaults_need_neither_pydantic_nor_recipes() -> None:
+    check = (
+        "import sys; from cloze.cli.app import app\n"
+        "try: app(sys.argv[1:])\n"
+        "except SystemExit: print(sorted({'pydantic', 'cloze.make.recipe.run'} & {*sys.modules}))"
+    )
+    for name in ("fill", "translate", "generate"):
+        command = [sys.executable, "-c", check, name, "runs/nothing", "a"]
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+        assert done.stdout == "[]\n"
 
 
 def test_a_missing_model_is_reported_without_torch() -> None:

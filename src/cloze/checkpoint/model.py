@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -99,6 +98,8 @@ class Model(ModelMethods, Generic[M, C]):
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
+        from html import escape
+
         described = self._describe() | {"functions": ", ".join(self.capabilities)}
         rows = "".join(
             f'<tr><th style="text-align:left">{escape(name)}</th>'

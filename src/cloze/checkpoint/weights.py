@@ -100,7 +100,7 @@ def read_weights(wanted: Mapping[str, StoredTensor]) -> "dict[str, Tensor]":
                     if stored.file == file:
                         tensor = opened.get_tensor(name)
                         # not every device supports float8
-                        tensors[name] = tensor.float() if stored.dtype == FLOAT8 else tensor
+                        tensors[name] = _decode_float8(tensor) if stored.dtype == FLOAT8 else tensor
                         _check_finite(name, tensors[name], file)
         except (SafetensorError, OSError) as error:
             raise _invalid_file_error(file, str(error)) from None
@@ -131,6 +131,14 @@ def map_array(stored: StoredTensor) -> NDArray[Any]:
         return np.zeros(stored.shape, dtype)
     mapped = np.memmap(stored.file, dtype, "r", stored.offset, stored.shape)
     return np.asarray(mapped)
+
+
+def _decode_float8(tensor: "Tensor") -> "Tensor":
+    """The numbers as float32, looked up by their bytes: on a CPU faster than `tensor.float()`."""
+    import torch
+
+    values = torch.arange(256, dtype=torch.uint8).view(tensor.dtype).float()
+    return values.index_select(0, tensor.view(torch.uint8).flatten().int()).view(tensor.shape)
 
 
 def _check_finite(name: str, tensor: "Tensor", file: Path) -> None:

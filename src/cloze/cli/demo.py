@@ -8,6 +8,7 @@ import typer
 from cloze.cli.common import Device, Force, Quiet, Seed
 from cloze.cli.format import print_table
 from cloze.cli.format_run import print_run_result
+from cloze.cli.training import explain_interrupted_run
 
 if TYPE_CHECKING:
     from cloze.make.demo import Demo, Neighbours, Preview, Ranked
@@ -27,9 +28,19 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Show the built-in model, then train a small BERT on the documentation of Python."""
-    from cloze.make.demo import demo
+    again = "run the same command with --force"  # the folder has been created
+    with explain_interrupted_run("pretrain", restart=again) as begin:
+        from cloze.make.demo import demo
 
-    made = demo(out, minutes=minutes, seed=seed, force=force, device=device, progress=not quiet)
+        made = demo(
+            out,
+            minutes=minutes,
+            seed=seed,
+            force=force,
+            device=device,
+            progress=not quiet,
+            callbacks=[begin],
+        )
     if made.preview is not None:
         _print_preview(made.preview)
     print_run_result(made.result, as_json=False)

@@ -10,6 +10,8 @@ from cloze.cli.training import (
     Out,
     Settings,
     Sources,
+    check_paths,
+    check_texts,
     report_usage,
     resume_run,
     run_training,
@@ -67,6 +69,8 @@ def distill(
         )
     if not texts and not completed.data.sources:
         raise typer.BadParameter("no text: name files, folders or globs", param_hint="INPUT")
+    check_paths(teacher, ())
+    check_texts(texts)
     import cloze
 
     run_training(partial(cloze.distill, teacher, texts, out, completed, force=force), **shown)

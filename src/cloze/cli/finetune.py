@@ -11,11 +11,13 @@ from cloze.cli.training import (
     Out,
     Resume,
     Settings,
+    check_paths,
     report_usage,
     resume_run,
     run_training,
     settings_to_resume,
 )
+from cloze.files import check_output_path
 
 _PAIRED = ("--train", "--dev")
 
@@ -82,6 +84,11 @@ def finetune(
         completed = complete_finetuning(
             recipe, task=task, model=model, options=options, settings=settings or []
         )
+    check_paths(
+        completed.model.init_from or None,
+        [*(train or completed.data.train), *(dev or completed.data.dev)],
+    )
+    check_output_path(out, force)
     import cloze
 
     tune = partial(cloze.finetune, None, None, train or [], out, completed, dev=dev or [])

@@ -12,6 +12,7 @@ from cloze.cli.training import (
     Resume,
     Settings,
     Sources,
+    check_texts,
     report_usage,
     resume_run,
     run_training,
@@ -69,6 +70,7 @@ def pretrain(
         )
         resume_run(out, changes, sources=texts, **shown)
         return
+    check_texts(texts)  # the default recipe depends on the device, which torch knows
     from cloze.make.recipe.complete import complete_pretraining
     from cloze.make.recipe.pretrain import PretrainRecipe
 

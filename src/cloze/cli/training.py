@@ -1,6 +1,6 @@
 """What the commands that train share: options that are not in recipes, resuming, progress."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -83,14 +83,36 @@ def settings_to_resume(
         )
 
 
-def run_training(
-    train: "Callable[..., RunResult]",
-    *,
-    command: str,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Call a function that trains with callbacks that show its progress, and print its result."""
+def check_paths(model: str | None, sources: Iterable[str]) -> None:
+    """Raise if the model or one of the sources does not exist, before torch is imported."""
+    from cloze.checkpoint.source import find_folder
+    from cloze.data.input_files import match_paths
+    from cloze.data.sources import is_stream
+
+    if model:
+        find_folder(model)
+    for source in sources:
+        if not is_stream(source):
+            match_paths(source)
+
+
+def check_texts(sources: list[str]) -> None:
+    """Raise if one of the texts to train on does not exist, or is a model."""
+    from cloze.make.sources import resolve_sources
+
+    if sources:
+        resolve_sources(sources, ())
+        check_paths(None, sources)
+
+
+@contextmanager
+def explain_interrupted_run(
+    command: str, *, restart: str = "run the same command"
+) -> "Iterator[Callback]":
+    """Say how to go on when Ctrl-C interrupts a run: from its last state, or from the start.
+
+    The callback that it yields notes whether training has begun.
+    """
     from cloze.train.callbacks import Callback
 
     class Begin(Callback):
@@ -105,12 +127,24 @@ def run_training(
 
     def explain() -> str:
         if begin.folder is None:
-            return "interrupted before training began; run the same command to start again"
+            return f"interrupted before training began; {restart} to start again"
         again = f"cloze {command} --resume --out {begin.folder}"
         return f"interrupted; to resume from the last saved state: {again}"
 
-    shown = [begin, *display_callbacks(quiet=quiet, show_steps=not as_json)]
     with explain_interrupt(explain):
+        yield begin
+
+
+def run_training(
+    train: "Callable[..., RunResult]",
+    *,
+    command: str,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Call a function that trains with callbacks that show its progress, and print its result."""
+    with explain_interrupted_run(command) as begin:
+        shown = [begin, *display_callbacks(quiet=quiet, show_steps=not as_json)]
         result = train(progress=False, callbacks=shown)
     print_run_result(result, as_json, command=command)
 

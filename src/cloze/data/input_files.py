@@ -96,8 +96,8 @@ def find_files(
     found: list[Path] = []
     for source in listed:
         try:
-            name = os.path.expanduser(os.fspath(source))  # noqa: PTH111 - Path would remove "./" from a glob
-            found += _find_source_files(name, formats)
+            for path in match_paths(os.fspath(source)):
+                found += _list_files(path, formats)
         except OSError as error:  # a folder without permission, a name that is too long
             raise InputError(
                 f"{str(source)[:200]}: {error.strerror}", fix="check the path and its permissions"
@@ -105,10 +105,12 @@ def find_files(
     return found
 
 
-def _find_source_files(source: str, formats: Mapping[str, str]) -> list[Path]:
+def match_paths(source: str) -> list[Path]:
+    """The files and folders that a path or a glob names; it is an error if there are none."""
+    source = os.path.expanduser(source)  # noqa: PTH111 - Path would remove "./" from a glob
     path = Path(source)
     if path.exists():
-        return _list_files(path, formats)
+        return [path]
     if not glob.has_magic(source):
         raise _missing_file_error(source)
     matched = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - Path.glob rejects absolute patterns
@@ -116,7 +118,7 @@ def _find_source_files(source: str, formats: Mapping[str, str]) -> list[Path]:
         raise InputError(
             f"{source}: no file matches", fix="check the pattern; ** matches folders at any depth"
         )
-    return [path for match in matched for path in _list_files(Path(match), formats)]
+    return [Path(match) for match in matched]
 
 
 def _missing_file_error(source: str) -> InputError:

@@ -17,7 +17,9 @@ class Purpose(IntEnum):
     MASKING = 2
 
 
-def make_generator(seed: int, epoch: int, purpose: Purpose, number: int = 0) -> np.random.Generator:
+def make_generator(
+    seed: int, epoch: int, purpose: Purpose, number: int = 0
+) -> "np.random.Generator":  # quoted, because importing numpy.random takes time
     """The generator of one sample, or of one epoch as a whole."""
     key = np.array([seed % 2**64, epoch], np.uint64)
     counter = np.array([0, 0, purpose, number], np.uint64)  # the first two count the draws

@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloze.checkpoint.model import Model, not_a_model_error
-from cloze.checkpoint.ngram import save_arpa
 from cloze.checkpoint.word2vec import export_vectors
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, check_output_path
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.inputs import resolve_model
+
+
+def _write_arpa(model: Model, out: Path, *, force: bool) -> Path:
+    from cloze.checkpoint.ngram import save_arpa
+
+    return save_arpa(model, out, force=force)
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ FORMATS = {
     "arpa": Format(
         ("ngram",),
         "an n-gram model",
-        lambda model, out, force: save_arpa(model, out, force=force),
+        lambda model, out, force: _write_arpa(model, out, force=force),
     ),
     "huggingface": Format(
         ("encoder",), "an encoder", lambda model, out, force: model.save(out, overwrite=force)

@@ -49,6 +49,15 @@ def test_without_one(place, capsys):
     assert not (place / "out" / "topics").exists()
 
 
+def test_ctrl_c_before_training_is_explained(place, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "read_documents", interrupt)
+    with pytest.raises(KeyboardInterrupt, match=r"before training .*--force"):
+        command(out=place / "out", quiet=True)
+
+
 def test_sentences_to_look_among(monkeypatch):
     monkeypatch.setattr(module, "NUM_CANDIDATES", 5)
     fit = [f"{number} is a number that is neither short nor long" for number in range(20)]

@@ -15,11 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from cloze.config import FieldInfo, suggest
 from cloze.files import PathLike
-from cloze.make.recipe.complete import CLASSES, read_values
-from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.options import OptionError, find_options
-from cloze.make.recipe.pretrain import PretrainRecipe
 from cloze.models.registry import resolve
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,11 +65,6 @@ _GROUP_OF = {
     "data": _DATA,
     "sampling": _DATA,
     "masking": _DATA,
-}
-_CLASSES: dict[str, tuple[type[Any], ...]] = {
-    **{str(command): classes for command, classes in CLASSES.items()},
-    "glue": (FinetuneRecipe,),
-    "recipe": tuple(cls for classes in CLASSES.values() for cls in classes),
 }
 # the types of options that are more than text, by their metavars
 _TYPES: dict[str, Any] = {
@@ -166,9 +157,8 @@ class OptionField(NamedTuple):
 
 def collect_options(command: str) -> dict[str, list[OptionField]]:
     """The options of a command, each with its field in every class that has it."""
-    classes = (resolve(CONFIGS[command]),) if command in CONFIGS else _CLASSES[command]
     found: dict[str, list[OptionField]] = {}
-    for cls in classes:
+    for cls in _find_classes(command):
         for name, (path, info) in find_options(cls).items():
             found.setdefault(name, []).append(OptionField(cls, path, info))
     excluded = _EXCLUDED.get(command, frozenset())
@@ -177,6 +167,21 @@ def collect_options(command: str) -> dict[str, list[OptionField]]:
         for name, fields in found.items()
         if name not in excluded and (command != "glue" or name in _GLUE)
     }
+
+
+def _find_classes(command: str) -> tuple[type[Any], ...]:
+    """The configuration of a command or its recipes, which only the latter need to import."""
+    if command in CONFIGS:
+        return (resolve(CONFIGS[command]),)
+    from cloze.make.recipe.complete import CLASSES
+    from cloze.make.recipe.finetune import FinetuneRecipe
+
+    classes: dict[str, tuple[type[Any], ...]] = {
+        **{str(name): found for name, found in CLASSES.items()},
+        "glue": (FinetuneRecipe,),
+        "recipe": tuple(cls for found in CLASSES.values() for cls in found),
+    }
+    return classes[command]
 
 
 def check_options(command: str, options: Mapping[str, Any]) -> None:
@@ -224,6 +229,12 @@ def _name_keywords(text: str) -> str:
 
 def _describe_owners(fields: list[OptionField], command: str) -> str:
     """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
+    if command not in ("finetune", "pretrain"):
+        return ""
+    from cloze.make.recipe.finetune import FinetuneRecipe
+    from cloze.make.recipe.language_models import TranslationRecipe
+    from cloze.make.recipe.pretrain import PretrainRecipe
+
     classes = {one.cls for one in fields}
     flag = fields[0].info.flag
     if command == "finetune":
@@ -233,15 +244,15 @@ def _describe_owners(fields: list[OptionField], command: str) -> str:
         elif tasks and TranslationRecipe in classes:
             tasks.append("translate")
         return ", ".join(tasks).capitalize()
-    if command == "pretrain" and PretrainRecipe not in classes:
-        return LANGUAGE_MODELS
-    return ""
+    return "" if PretrainRecipe in classes else LANGUAGE_MODELS
 
 
 def _describe_default(path: str, info: FieldInfo, recipes: Mapping[str, str], as_flag: bool) -> str:
     """The value in the default recipes; where it depends on the recipe, all of them."""
     if not recipes:
         return _format_default(info.default, info, as_flag)
+    from cloze.make.recipe.complete import read_values
+
     values = {
         whose: _format_default(_look_up(read_values(name), path, info.default), info, as_flag)
         for name, whose in recipes.items()
