@@ -1,6 +1,7 @@
 """Long texts are cut before they are tokenized: every token is that of the whole text."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -204,3 +205,29 @@ def test_the_tokens_of_very_long_parts_are_estimated(monkeypatch):
     assert sum(found.num_truncated) == pytest.approx(sum(whole.num_truncated), rel=0.1)
     with raises(InputError, "about"):
         tokenizer("words").encode(text, max_length=9)
+
+
+def window_outcome(name, *given, **options):
+    try:
+        windows = tokenizer(name).encode_windows(*given, **options)
+    except InputError as error:
+        return error.problem
+    return [replace(window, truncated_chars=0) for window in windows]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=2)
+@given(text=texts(), max_length=st.integers(3, 12), overlap=st.integers(0, 9))
+@example(text="the cat sat on a mat " * 40, max_length=7, overlap=2)
+@example(text="the " + "x" * 900 + " cat sat " * 9 + "y" * 900, max_length=5, overlap=1)
+@example(text=TEXT * 2, max_length=9, overlap=6)
+def test_streamed_windows_are_those_of_the_whole_text(name, text, max_length, overlap):
+    options = {"max_length": max_length, "overlap": overlap}
+    for given_texts in ((text,), ("the cat", text), (text, "the cat")):
+        found = window_outcome(name, *given_texts, **options)
+        limit, long_texts.LONG = long_texts.LONG, 1 << 60
+        try:
+            whole = window_outcome(name, *given_texts, **options)
+        finally:
+            long_texts.LONG = limit
+        assert found == whole

@@ -114,6 +114,8 @@ def _group_units(units: Iterable[TaggedUnit], single_words: bool) -> Iterator[li
             if begins or kind != _parse_tag(last.tag)[1] or unit.word > last.word + max_gap:
                 yield group
                 group = []
+            elif unit.tag == last.tag == OUTSIDE:
+                group = []  # not a span, and a long text has many of these
         group.append(unit)
     if group:
         yield group

@@ -5,9 +5,9 @@ t tokens of a window, c tokens of the context in it, l tokens of the longest ans
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import repeat
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, override_truncation
 from cloze.config import in_range
-from cloze.data.batch import Ints
-from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import Origin, QuestionExample
 from cloze.data.labelled.questions import read_question_examples
 from cloze.data.objects import open_rows
@@ -24,16 +22,23 @@ from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
-from cloze.tasks.inference import check_pair_support, compute_logits, encode_long, resolve_task
+from cloze.tasks.answer_items import AnswerItem, encode_examples, make_item, truncate_questions
+from cloze.tasks.inference import (
+    check_pair_support,
+    compute_logits,
+    iterate_window_logits,
+    iterate_windows,
+    needs_streaming,
+    predict_in_order,
+    resolve_task,
+)
 from cloze.tasks.inputs import Texts, check_contexts, open_model, warn_truncated
-from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import find_max_context_windows
+from cloze.text.truncation import iterate_max_context_tokens
 from cloze.text.words import expand_to_words
 
-MAX_ANSWER_TOKENS, MAX_QUESTION_TOKENS = 30, 64  # as in the code of Devlin et al.
+MAX_ANSWER_TOKENS = 30  # as in the code of Devlin et al.
 NUM_CANDIDATES = 20  # spans in the softmax of the probabilities
 SHORTEN = "shorten the question (at most 64 tokens are read), or choose a truncation"
-CHUNK = 1024  # questions that are encoded at a time, to bound memory
 
 _Span = tuple[float, int, int]  # score, and characters in the context
 
@@ -188,111 +193,6 @@ def _make_examples(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerItem(EncodedExample):
-    """A question and a window of its context as one sequence."""
-
-    context: range  # positions of the context's tokens
-    window: range  # indices of these tokens in the whole context
-    chars: Ints  # c 2: their character offsets in the context
-    truncated_chars: int = 0  # left out of the question, or of the context without windows
-
-
-def encode_examples(
-    model: Model, examples: Sequence[QuestionExample], task: Task
-) -> list[list[AnswerItem]]:
-    """Encode each example as windows: [CLS] question [SEP] part of the context [SEP].
-
-    The head is applied at every token. The targets are the tokens with the first and the last
-    character of the first answer, or (0, 0), which is [CLS], if the answer is not completely in the
-    window. A question is truncated to 64 tokens, or to half of the model's limit if that is less.
-    """
-    check_pair_support(model)
-    groups: list[list[AnswerItem]] = []
-    for first in range(0, len(examples), CHUNK):
-        chunk = examples[first : first + CHUNK]
-        questions, removed = _truncate_questions(model, [example.question for example in chunk])
-        contexts = [example.context for example in chunk]
-        whole = model.tokenizer.encode_batch(questions, contexts, limit=model.max_length)
-        for number, (example, question, lost, encoding) in enumerate(
-            zip(chunk, questions, removed, whole, strict=True), first
-        ):
-            windows, truncated = [encoding], lost
-            if len(encoding) > model.max_length:
-                _check_truncation(task)
-                windows = encode_long(
-                    model, question, example.context, task=task, name=example.origin
-                )
-            if len(windows) == 1:
-                truncated += windows[0].truncated_chars
-            groups.append([_make_item(one, example, number, truncated) for one in windows])
-    return groups
-
-
-def _check_truncation(task: Task) -> None:
-    if task.truncation_strategy == "head+tail":
-        raise InputError(
-            "question answering does not support truncation 'head+tail': a gap may split an answer",
-            fix="use truncation='window', 'head' or 'tail' (command line: --truncation window)",
-        )
-
-
-def _truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], list[int]]:
-    """The questions, shortened if necessary, and the number of characters removed from each."""
-    room = model.max_length - model.tokenizer.num_special_tokens(pair=True)
-    most = max(1, min(MAX_QUESTION_TOKENS, room // 2))
-    tokenizer, kept, removed = model.tokenizer, list(questions), [0] * len(questions)
-    encoded = tokenizer.encode_ids(questions, add_special_tokens=False, limit=most)
-    for number, ids in enumerate(encoded):
-        if len(ids) > most:
-            encoding = tokenizer.encode(
-                questions[number], max_length=most, truncation="head", add_special_tokens=False
-            )
-            kept[number] = questions[number][: encoding.offsets[-1][1]]
-            removed[number] = encoding.truncated_chars
-    return kept, removed
-
-
-def _make_item(
-    encoding: TokenAlignment, example: QuestionExample, number: int, truncated: int
-) -> AnswerItem:
-    context = encoding.token_range(1)
-    kept = encoding.kept_ranges[1]
-    return AnswerItem(
-        ids=encoding.ids,
-        type_ids=encoding.type_ids,
-        positions=range(len(encoding)),
-        targets=_find_targets(encoding, example, context),
-        example=number,
-        context=context,
-        window=kept[0] if len(kept) == 1 else range(len(context)),
-        chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
-        truncated_chars=truncated,
-    )
-
-
-def _find_targets(
-    encoding: TokenAlignment, example: QuestionExample, context: range
-) -> tuple[int, ...]:
-    if example.answers is None:
-        return ()
-    if not example.answers:
-        return 0, 0
-    answer = next((one for one in example.answers if one.start >= 0), None)
-    if answer is None:  # no span of the context is the answer: nothing to learn
-        return ()
-    start, end = answer.start, answer.start + len(answer.text)
-    inside = encoding.tokens_in_span(start, end, 1)
-    if not inside:
-        return 0, 0
-    # the answer may begin before the window or end after it
-    starts_before = inside.start == context.start and encoding.offsets[inside.start][0] > start
-    ends_after = inside.stop == context.stop and encoding.offsets[inside.stop - 1][1] < end
-    if encoding.num_truncated[1] and (starts_before or ends_after):
-        return 0, 0
-    return inside.start, inside.stop - 1
-
-
 def predict(
     model: Model,
     examples: Sequence[QuestionExample],
@@ -317,19 +217,31 @@ def predict(
     in_range("top", top, 1, 1 << 10)
     in_range("max_answer_tokens", max_answer_tokens, 1, 1 << 20)
     task = resolve_task("answer", model, task)
-    groups = encode_examples(model, examples, task)
-    flat = [item for group in groups for item in group]
-    logits = compute_logits(model, flat, head="span", batch_tokens=batch_tokens, progress=progress)
-    return postprocess(
-        model,
+    search = _make_search(task, top, max_answer_tokens, allow_no_answer, whole_words)
+
+    def predict_all(some: Sequence[QuestionExample]) -> list[AnswerResult]:
+        groups = encode_examples(model, some, task)
+        flat = [item for group in groups for item in group]
+        logits = compute_logits(
+            model, flat, head="span", batch_tokens=batch_tokens, progress=progress
+        )
+        return _answer_all(some, groups, logits, search)
+
+    def predict_long(example: QuestionExample) -> AnswerResult:
+        check_pair_support(model)
+        (question,), (removed,) = truncate_questions(model, [example.question])
+        windows = iterate_windows(model, question, example.context, task=task, name=example.origin)
+        items = (make_item(one, example, 0, removed) for one in windows)
+        found = iterate_window_logits(
+            model, items, len(windows), head="span", batch_tokens=batch_tokens, progress=progress
+        )
+        return _answer_example(example, windows.spans, found, search)
+
+    return predict_in_order(
         examples,
-        groups,
-        logits,
-        task=task,
-        top=top,
-        max_answer_tokens=max_answer_tokens,
-        allow_no_answer=allow_no_answer,
-        whole_words=whole_words,
+        predict_all,
+        predict_long,
+        is_long=lambda one: needs_streaming(task, one.context),
     )
 
 
@@ -347,18 +259,8 @@ def postprocess(
 ) -> list[AnswerResult]:
     """Compute the answer of each example from the logits of its items (t 2 each)."""
     task = resolve_task("answer", model, task)
-    allowed = task.allow_no_answer if allow_no_answer is None else allow_no_answer
-    search = _Search(
-        top=top,
-        max_answer_tokens=max_answer_tokens,
-        threshold=task.threshold if allowed else None,
-        whole_words=whole_words,
-    )
-    remaining = iter(logits)
-    return [
-        _answer_example(example, group, [next(remaining) for _ in group], search)
-        for example, group in zip(examples, groups, strict=True)
-    ]
+    search = _make_search(task, top, max_answer_tokens, allow_no_answer, whole_words)
+    return _answer_all(examples, groups, logits, search)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,24 +273,54 @@ class _Search:
     whole_words: bool
 
 
+def _make_search(
+    task: Task, top: int, max_answer_tokens: int, allow_no_answer: bool | None, whole_words: bool
+) -> _Search:
+    allowed = task.allow_no_answer if allow_no_answer is None else allow_no_answer
+    return _Search(
+        top=top,
+        max_answer_tokens=max_answer_tokens,
+        threshold=task.threshold if allowed else None,
+        whole_words=whole_words,
+    )
+
+
+def _answer_all(
+    examples: Sequence[QuestionExample],
+    groups: Sequence[Sequence[AnswerItem]],
+    logits: Sequence[Tensor],
+    search: _Search,
+) -> list[AnswerResult]:
+    remaining = iter(logits)
+    return [
+        _answer_example(
+            example,
+            [item.window for item in group],
+            ((item, next(remaining)) for item in group),
+            search,
+        )
+        for example, group in zip(examples, groups, strict=True)
+    ]
+
+
 def _answer_example(
     example: QuestionExample,
-    group: Sequence[AnswerItem],
-    logits: Sequence[Tensor],
+    spans: Sequence[range],
+    windows: Iterable[tuple[AnswerItem, Tensor]],
     search: _Search,
 ) -> AnswerResult:
     context, most = example.context, max(NUM_CANDIDATES, search.top)
-    owner = find_max_context_windows([item.window for item in group]) if len(group) > 1 else None
-    found: list[_Span] = []
-    for number, (item, part) in enumerate(zip(group, logits, strict=True)):
-        may_start = None if owner is None else [owner[token] == number for token in item.window]
-        found += _best_spans(context, item, part, may_start, search)
-    found.sort(key=lambda span: -span[0])
-    spans: dict[str, _Span] = {}
-    for score, start, end in found:
-        spans.setdefault(context[start:end], (score, start, end))
-    best = list(spans.values())[:most]
-    null = min(float(part[0].sum()) for part in logits)
+    owned = iterate_max_context_tokens(spans) if len(spans) > 1 else repeat(None)
+    best: list[_Span] = []
+    null, truncated_chars = float("inf"), 0
+    for (item, logits), may_start in zip(windows, owned, strict=False):
+        null = min(null, float(logits[0].sum()))
+        truncated_chars = max(truncated_chars, item.truncated_chars)
+        found = [*best, *_best_spans(context, item, logits, may_start, search)]
+        texts: dict[str, _Span] = {}
+        for score, start, end in sorted(found, key=lambda span: -span[0]):
+            texts.setdefault(context[start:end], (score, start, end))
+        best = list(texts.values())[:most]
     margin = null - best[0][0] if best else float("inf")
     if search.threshold is not None or not best:
         # rank 0 if the margin is above the threshold, else the rank of its score
@@ -411,7 +343,7 @@ def _answer_example(
         probability=first.probability,
         candidates=candidates[: search.top],
         no_answer_margin=margin,
-        truncated_chars=max(item.truncated_chars for item in group),
+        truncated_chars=truncated_chars,
     )
 
 

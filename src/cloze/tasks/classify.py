@@ -23,6 +23,10 @@ from cloze.tasks.inference import (
     check_pair_support,
     compute_logits,
     encode_long,
+    iterate_window_logits,
+    iterate_windows,
+    needs_streaming,
+    predict_in_order,
     predicts_next_sentence,
     resolve_task,
 )
@@ -208,10 +212,34 @@ def predict(
     head = "nsp" if predicts_next_sentence(model) else "sequence"
     if head == "nsp":
         _check_all_pairs(examples)
-    groups = encode_examples(model, examples, task)
-    flat = [item for group in groups for item in group]
-    logits = compute_logits(model, flat, head=head, batch_tokens=batch_tokens, progress=progress)
-    return postprocess(model, examples, groups, logits, task=task)
+
+    def predict_all(some: Sequence[TextExample]) -> list[Classification]:
+        groups = encode_examples(model, some, task)
+        flat = [item for group in groups for item in group]
+        logits = compute_logits(
+            model, flat, head=head, batch_tokens=batch_tokens, progress=progress
+        )
+        return postprocess(model, some, groups, logits, task=task)
+
+    def predict_long(example: TextExample) -> Classification:
+        if example.pair is not None:
+            check_pair_support(model)
+        windows = iterate_windows(model, example.text, example.pair, task=task, name=example.origin)
+        items = (TextItem(ids=one.ids, type_ids=one.type_ids) for one in windows)
+        found = iterate_window_logits(
+            model, items, len(windows), head=head, batch_tokens=batch_tokens, progress=progress
+        )
+        mean = torch.cat([logits for _, logits in found]).mean(0, keepdim=True)
+        return postprocess(model, [example], [[TextItem(ids=(), type_ids=())]], [mean], task=task)[
+            0
+        ]
+
+    return predict_in_order(
+        examples,
+        predict_all,
+        predict_long,
+        is_long=lambda one: needs_streaming(task, one.text, one.pair),
+    )
 
 
 def postprocess(

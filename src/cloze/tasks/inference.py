@@ -3,9 +3,10 @@
 n tokens of a packed batch, m selected positions in it, p positions of one item, c scores of a head.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,10 +23,16 @@ from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import OnError
 from cloze.text.alignment import TokenAlignment
+from cloze.text.long_texts import is_long
 from cloze.text.truncation import TRUNCATIONS
+from cloze.text.windows import Windows
 
+ExampleT = TypeVar("ExampleT")
+R = TypeVar("R")
+ItemT = TypeVar("ItemT", bound=EncodedExample)
 OnTruncated = Callable[[int, int], None]  # index of the text, number of characters left out
 
+WINDOW_TOKENS = 1 << 15  # tokens of the windows of a long text that are in memory
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
 
@@ -118,17 +125,48 @@ def encode_long(
     pair is in every window.
     """
     tokenizer, truncation = model.tokenizer, task.truncation_strategy
+    if truncation == "window":
+        return list(iterate_windows(model, text, pair, task=task, name=name))
     try:
-        if truncation != "window":
-            return [
-                tokenizer.encode(text, pair, max_length=model.max_length, truncation=truncation)
-            ]
-        overlap = task.overlap
+        return [tokenizer.encode(text, pair, max_length=model.max_length, truncation=truncation)]
+    except InputError as error:
+        raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
+
+
+def needs_streaming(task: Task, text: str, pair: str | None = None) -> bool:
+    """Whether a text or pair is read in windows and so long that only some are in memory."""
+    return task.truncation_strategy == "window" and (is_long(text) or is_long(pair or ""))
+
+
+def predict_in_order(
+    examples: Sequence[ExampleT],
+    predict_all: Callable[[Sequence[ExampleT]], Sequence[R]],
+    predict_long: Callable[[ExampleT], R],
+    *,
+    is_long: Callable[[ExampleT], bool],
+) -> list[R]:
+    """The predictions of examples, of which long ones are predicted alone, window by window."""
+    long = [is_long(example) for example in examples]
+    others = [example for example, alone in zip(examples, long, strict=True) if not alone]
+    found = iter(predict_all(others) if others else ())
+    return [
+        predict_long(example) if alone else next(found)
+        for example, alone in zip(examples, long, strict=True)
+    ]
+
+
+def iterate_windows(
+    model: Model, text: str, pair: str | None = None, *, task: Task, name: object
+) -> Windows:
+    """The windows of a text or pair; of a long text only the tokens of a few are in memory."""
+    tokenizer, overlap, most = model.tokenizer, task.overlap, model.max_length
+    try:
         if overlap is None:
-            fixed = 0 if pair is None else len(tokenizer.encode(text, add_special_tokens=False))
-            room = model.max_length - fixed - tokenizer.num_special_tokens(pair=pair is not None)
-            overlap = max(0, room // 4)
-        return tokenizer.encode_windows(text, pair, max_length=model.max_length, overlap=overlap)
+            fixed = tokenizer.num_special_tokens(pair=pair is not None)
+            if pair is not None:
+                fixed += tokenizer.count_tokens(text)
+            overlap = max(0, (most - fixed) // 4)
+        return tokenizer.iterate_windows(text, pair, max_length=most, overlap=overlap)
     except InputError as error:
         raise InputError(f"{name}: {error.problem}", fix=error.fix) from None
 
@@ -157,6 +195,25 @@ def compute_logits(
     for numbers, logits in batches:
         found.update(zip(numbers, logits, strict=True))
     return [found[n] for n in range(len(items))]
+
+
+def iterate_window_logits(
+    model: Model,
+    items: Iterable[ItemT],
+    total: int,
+    *,
+    head: str,
+    batch_tokens: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[tuple[ItemT, Tensor]]:
+    """Yield the windows of a text in order, with their logits (p c); `total` is for `progress`."""
+    remaining, done = iter(items), 0
+    while some := list(islice(remaining, max(1, WINDOW_TOKENS // model.max_length))):
+        logits = compute_logits(model, some, head=head, batch_tokens=batch_tokens)
+        done += len(some)
+        if progress:
+            progress("sequences", done, total)
+        yield from zip(some, logits, strict=True)
 
 
 def iterate_logits(

@@ -3,12 +3,10 @@
 w words of a sentence, q tokens of it, p positions of an item, c labels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from typing import Any, TypedDict, Unpack, overload
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,8 +14,7 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task, override_truncation
 from cloze.config import one_of
-from cloze.data.labelled.batch import EncodedExample
-from cloze.data.labelled.examples import Origin, TaggedExample, label_index
+from cloze.data.labelled.examples import Origin, TaggedExample
 from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -31,22 +28,28 @@ from cloze.tasks.aggregation import (
     join_spans,
     labels_single_words,
 )
-from cloze.tasks.inference import compute_logits, encode_long, resolve_task
-from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
-from cloze.text.alignment import TokenAlignment
+from cloze.tasks.inference import (
+    compute_logits,
+    needs_streaming,
+    predict_in_order,
+    resolve_task,
+)
+from cloze.tasks.inputs import MAX_CHARS, Texts, check_texts, open_model, warn_truncated
+from cloze.tasks.tag_items import TagItem, encode_examples, encode_words
+from cloze.tasks.tag_windows import TaggedWord, iterate_tagged_words
 from cloze.text.long_texts import Gap, ShortText
-from cloze.text.truncation import find_max_context_windows
 
-CHUNK = 1024  # sentences that are encoded at a time, to bound memory
+__all__ = [
+    "TagOptions",
+    "TagResult",
+    "encode_examples",
+    "make_examples",
+    "postprocess",
+    "predict",
+    "tag",
+]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagItem(EncodedExample):
-    """The sequence of a sentence or of a window; each word is tagged in one window only."""
-
-    words: Sequence[int]  # index of the word at each position
-    chars: Sequence[tuple[int, int]] = ()  # character offsets of the tokens, if all are used
-    truncated_chars: int = 0  # characters left out by truncation
+LISTED_CHARS = MAX_CHARS  # of longer texts in windows, words without a tag are not listed
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -59,7 +62,8 @@ class TagResult(Result):
     scores: tuple[float, ...]  # the probability of each word's tag
     spans: tuple[Span, ...]
     # words that were truncated or have no token; their tag is O, their score 0. Of a text of more
-    # than 32,768 characters, those far from what was read are counted, but not listed.
+    # than 32,768 characters, those far from what was read are counted, but not listed. Of a text
+    # of more than a million characters in windows, only words with a tag other than O are listed.
     untagged: int = 0
     truncated_chars: int = 0  # characters left out by truncation
 
@@ -169,58 +173,29 @@ def make_examples(
 ) -> list[TaggedExample]:
     """Make examples without tags; words are those of the tokenizer, each text is a document.
 
-    Of a very long text that `task` truncates, only both ends are in the example.
+    Of a very long text that `task` truncates, only both ends are in the example; the words of one
+    that is read in windows are found when it is tagged.
     """
     where = origins or [Origin(line=number) for number in range(1, len(texts) + 1)]
     short = [ShortText(text=text) for text in texts]
     if task is not None and task.truncation_strategy != "window":
         short = [model.tokenizer.shorten(text, model.max_length) for text in texts]
-    encodings = model.tokenizer.encode_batch([one.text for one in short])
+    streamed = [task is not None and needs_streaming(task, text) for text in texts]
+    given = zip(short, streamed, strict=True)
+    encodings = model.tokenizer.encode_batch(["" if alone else one.text for one, alone in given])
     return [
         TaggedExample(
             text=one.text,
-            words=tuple(encoding.word_spans()),
+            words=() if alone else tuple(encoding.word_spans()),
             document=number,
             origin=origin,
             whole=(text, one.gaps) if one.gaps else None,
+            is_streamed=alone,
         )
-        for number, (text, one, encoding, origin) in enumerate(
-            zip(texts, short, encodings, where, strict=True)
+        for number, (text, one, alone, encoding, origin) in enumerate(
+            zip(texts, short, streamed, encodings, where, strict=True)
         )
     ]
-
-
-def encode_examples(
-    model: Model, examples: Sequence[TaggedExample], task: Task
-) -> list[list[TagItem]]:
-    """Encode each example as sequences that are tagged at the first token of every word.
-
-    A sentence that is too long is truncated as the task says; with windows a word is tagged in the
-    window with the most context around it. A word that is truncated, or has only control
-    characters, has no position. With `task.context` the adjacent sentences of the document fill the
-    rest of the sequence on both sides ("the maximal document context", Devlin et al. 2018, section
-    5.3); they are not tagged there.
-    """
-    return encode_words(model, examples, task)
-
-
-def encode_words(
-    model: Model, examples: Sequence[TaggedExample], task: Task, *, every_token: bool = False
-) -> list[list[TagItem]]:
-    """Like `encode_examples`, optionally with all tokens of every word."""
-    groups: list[list[TagItem]] = []
-    for first in range(0, len(examples), CHUNK):
-        chunk = examples[first : first + CHUNK]
-        whole = model.tokenizer.encode_batch([example.text for example in chunk])
-        for number, (example, encoding) in enumerate(zip(chunk, whole, strict=True), first):
-            parts = [encoding]
-            if len(encoding) > model.max_length:
-                text = example.text
-                if example.whole is not None and task.truncation_strategy == "error":
-                    text = example.whole[0]  # an error, which says how long the text is
-                parts = encode_long(model, text, task=task, name=example.origin)
-            groups.append(list(_window_items(model, example, number, encoding, parts, every_token)))
-    return _add_context(model, examples, groups) if task.context else groups
 
 
 def predict(
@@ -240,10 +215,51 @@ def predict(
             "this model is feature-based and predicts from the first token of a word only",
             fix="use aggregation='first' (command line: --aggregation first)",
         )
-    groups = encode_words(model, examples, task, every_token=aggregation != "first")
-    flat = [item for group in groups for item in group]
-    logits = compute_logits(model, flat, head="token", batch_tokens=batch_tokens, progress=progress)
-    return postprocess(model, examples, groups, logits, aggregation=aggregation)
+
+    def predict_all(some: Sequence[TaggedExample]) -> list[TagResult]:
+        groups = encode_words(model, some, task, every_token=aggregation != "first")
+        flat = [item for group in groups for item in group]
+        logits = compute_logits(
+            model, flat, head="token", batch_tokens=batch_tokens, progress=progress
+        )
+        return postprocess(model, some, groups, logits, aggregation=aggregation)
+
+    def predict_long(example: TaggedExample) -> TagResult:
+        found = iterate_tagged_words(
+            model, example, task, aggregation, batch_tokens=batch_tokens, progress=progress
+        )
+        return _tag_words(model, example.text, found, aggregation)
+
+    return predict_in_order(
+        examples, predict_all, predict_long, is_long=lambda one: one.is_streamed
+    )
+
+
+def _tag_words(model: Model, text: str, found: Iterable[TaggedWord], aggregation: str) -> TagResult:
+    """Collect the tags of a long text, word by word."""
+    words, tags, scores, untagged = [], [], [], 0
+    lists_all = len(text) <= LISTED_CHARS
+
+    def iterate_units() -> Iterator[TaggedUnit]:
+        nonlocal untagged
+        for one in found:
+            untagged += one.is_untagged
+            if lists_all or one.unit.tag != OUTSIDE:
+                words.append((one.unit.start, one.unit.end))
+                tags.append(one.unit.tag)
+                scores.append(one.unit.score)
+            yield from one.parts
+
+    single_words = labels_single_words(model.labels)
+    spans = join_spans(text, iterate_units(), join=aggregation != "none", single_words=single_words)
+    return TagResult(
+        text=text,
+        words=tuple(words),
+        tags=tuple(tags),
+        scores=tuple(scores),
+        spans=spans,
+        untagged=untagged,
+    )
 
 
 def postprocess(
@@ -325,124 +341,4 @@ def _restore_result(result: TagResult, text: str, gaps: Sequence[Gap]) -> TagRes
         spans=tuple(spans),
         untagged=result.untagged + removed,
         truncated_chars=result.truncated_chars + sum(gap.chars for gap in gaps if gap.tokens),
-    )
-
-
-def _window_items(
-    model: Model,
-    example: TaggedExample,
-    number: int,
-    whole: TokenAlignment,
-    parts: Sequence[TokenAlignment],
-    every_token: bool,
-) -> Iterator[TagItem]:
-    targets = _find_targets(model, example)
-    words, tokens = _word_tokens(whole, example.words, every_token)
-    # the position of every token of the sentence, in the sequence where it is tagged
-    inside = whole.token_range()
-    position_of = [-1] * len(inside)
-    spans = [part.kept_ranges[0][0] if part.kept_ranges[0] else range(0) for part in parts]
-    owner = find_max_context_windows(spans) if len(parts) > 1 else None
-    for n, part in enumerate(parts):
-        position = part.token_range().start
-        for span in part.kept_ranges[0]:
-            for token in span:
-                if owner is None or owner[token] == n:
-                    position_of[token] = position
-                position += 1
-        here = [
-            (word, token)
-            for word, token in zip(words, tokens, strict=True)
-            if position_of[token] >= 0 and (owner is None or owner[token] == n)
-        ]
-        yield TagItem(
-            ids=part.ids,
-            type_ids=part.type_ids,
-            positions=[position_of[token] for _, token in here],
-            targets=[targets[word] for word, _ in here] if targets else (),
-            example=number,
-            words=[word for word, _ in here],
-            chars=[whole.offsets[inside.start + token] for _, token in here] if every_token else (),
-            truncated_chars=part.truncated_chars if owner is None else 0,
-        )
-
-
-def _word_tokens(
-    encoding: TokenAlignment, words: Sequence[tuple[int, int]], every_token: bool
-) -> tuple[list[int], list[int]]:
-    """The indices of word and token at each position.
-
-    The first token of each word, or all tokens: `TokenAlignment.tokens_in_span` for all words at
-    once.
-    """
-    inside = encoding.token_range()
-    offsets = np.array(encoding.offsets[inside.start : inside.stop], np.int64).reshape(-1, 2)
-    marks = np.array(words, np.int64).reshape(-1, 2)
-    firsts = np.searchsorted(offsets[:, 1], marks[:, 0], side="right")
-    stops = np.searchsorted(offsets[:, 0], marks[:, 1], side="left")
-    stops = np.where(marks[:, 0] < marks[:, 1], stops, firsts)
-    if not every_token:
-        stops = np.minimum(stops, firsts + 1)
-    found = [
-        (word, token)
-        for word, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True))
-        for token in range(first, stop)
-    ]
-    return [word for word, _ in found], [token for _, token in found]
-
-
-def _find_targets(model: Model, example: TaggedExample) -> list[int]:
-    if example.tags is None:
-        return []
-    if len(example.tags) != len(example.words):
-        raise InputError(
-            f"{example.origin}: there are {len(example.words)} words, but {len(example.tags)} tags",
-            fix="give one tag per word",
-        )
-    return [label_index(model.labels, tag, example.origin) for tag in example.tags]
-
-
-def _add_context(
-    model: Model, examples: Sequence[TaggedExample], made: Sequence[list[TagItem]]
-) -> list[list[TagItem]]:
-    """Add the tokens of adjacent sentences before and after each sentence, up to the limit."""
-    extended: list[list[TagItem]] = []
-    tokens = model.tokenizer.encode_ids(
-        [example.text for example in examples], add_special_tokens=False
-    )
-    lead = model.tokenizer.encode("a").token_range().start  # special tokens before a text
-    sentences = zip(examples, made, tokens, strict=True)
-    for _, document in groupby(sentences, lambda row: (row[0].origin.file, row[0].document)):
-        rows = list(document)
-        flat = [id_ for _, _, ids in rows for id_ in ids]
-        start = 0
-        for _, group, ids in rows:
-            stop = start + len(ids)
-            room = model.max_length - len(group[0].ids)
-            if len(group) == 1 and room > 0:  # otherwise there is no space left
-                left = min(start, max(room // 2, room - (len(flat) - stop)))
-                around = flat[start - left : start], flat[stop : stop + room - left]
-                extended.append([_extend_item(group[0], *around, lead, lead + len(ids))])
-            else:
-                extended.append(group)
-            start = stop
-    return extended
-
-
-def _extend_item(
-    item: TagItem, before: list[int], after: list[int], first: int, stop: int
-) -> TagItem:
-    """Insert context before and after a sentence, which has the tokens `first` to `stop`."""
-    ids, types = item.ids, item.type_ids
-    return replace(
-        item,
-        ids=[*ids[:first], *before, *ids[first:stop], *after, *ids[stop:]],
-        type_ids=[
-            *types[:first],
-            *[types[0]] * len(before),
-            *types[first:stop],
-            *[types[0]] * len(after),
-            *types[stop:],
-        ],
-        positions=[position + len(before) for position in item.positions],
     )

@@ -22,9 +22,12 @@ from typing import Any
 
 import tokenizers
 
+from cloze.errors import InputError
 from cloze.text.alignment import TokenAlignment, TokenRanges
 from cloze.text.backends import CUT_SAFE_PATTERNS
+from cloze.text.checks import convert_errors
 
+FAILED = "leave this text out; the tokenizer files are faulty"
 LONG = 1 << 15  # characters; shorter texts are always tokenized as a whole
 PIECE = 1 << 14  # characters that are tokenized together when tokens are counted
 PIECES = 8  # tokenized at a time, on all cores
@@ -34,6 +37,7 @@ COUNTED = (
 SAMPLES = 16  # parts that the estimate is based on
 _CUT = re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z])")
 _LONG_WORD = re.compile(r"[A-Za-z0-9]{4000,}")
+_WORD = "a"
 _KEPT = 1000  # letters that are kept of both ends of a long word
 _SPLITTING = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 _LOCAL = {"Punctuation", "Digits"}
@@ -71,6 +75,17 @@ class ShortText:
         return sum(gap.tokens for gap in self.gaps)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncodedPart:
+    """The encoding of a part of a text, and what precedes it in the encoding."""
+
+    start: int  # character of the text
+    encoding: tokenizers.Encoding
+    num_chars_before: int = 0
+    num_tokens_before: int = 0
+    num_words_before: int = 0
+
+
 class LongTextRules:
     """Whether and where the texts of one tokenizer may be cut."""
 
@@ -82,7 +97,7 @@ class LongTextRules:
 
     def take_head(self, text: str, min_tokens: int) -> ShortText:
         """The beginning of a text with at least `min_tokens` tokens, or the whole text."""
-        found = self._collapse(text)
+        found = self.collapse(text)
         size = self._find_head(found.text, min_tokens)
         gaps = tuple(gap for gap in found.gaps if gap.position < size)
         return ShortText(text=found.text[:size], gaps=gaps)
@@ -92,7 +107,7 @@ class LongTextRules:
 
         Counting the words of the middle takes longer; only what comes after it needs their number.
         """
-        found = self._collapse(text)
+        found = self.collapse(text)
         start = self._find_head(found.text, min_tokens)
         stop = self._find_tail(found.text, min_tokens)
         if start >= stop:
@@ -115,7 +130,45 @@ class LongTextRules:
         first = self._find_tail(text[:start], min_tokens)
         return first, stop + self._find_head(text[stop:], min_tokens)
 
-    def _collapse(self, text: str) -> ShortText:
+    def count_tokens(self, text: str) -> int:
+        """The number of tokens of a text, without special tokens."""
+        if not self._is_safe:
+            return len(self._encode_batch([text])[0])
+        return self._count_range(text, 0, len(text))[0]
+
+    def iterate_parts(self, text: str) -> Iterator[EncodedPart]:
+        """The encodings of the parts of a text, in order.
+
+        A part follows the word "a", so that its first token is not the first of a text, whose
+        offsets some tokenizers treat differently.
+        """
+        (word,) = self._encode_batch([_WORD])
+        num_words = 1 + max((n for n in word.word_ids if n is not None), default=-1)
+        start = 0
+        pieces = self._split(text)
+        while batch := list(islice(pieces, PIECES)):
+            given = [f"{_WORD}{piece}" if start or n else piece for n, piece in enumerate(batch)]
+            for piece, encoding in zip(batch, self._encode_batch(given), strict=True):
+                if start:
+                    yield EncodedPart(
+                        start=start,
+                        encoding=encoding,
+                        num_chars_before=len(_WORD),
+                        num_tokens_before=len(word),
+                        num_words_before=num_words,
+                    )
+                else:
+                    yield EncodedPart(start=0, encoding=encoding)
+                start += len(piece)
+
+    def _split(self, text: str) -> Iterator[str]:
+        return _split(text, 0, len(text)) if self._is_safe else iter([text])
+
+    def _encode_batch(self, texts: list[str]) -> list[tokenizers.Encoding]:
+        with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
+            return self._backend.encode_batch(texts, add_special_tokens=False)
+
+    def collapse(self, text: str) -> ShortText:
         """The text without the middle of words that are unknown because they are so long."""
         if len(text) <= LONG or not self._has_unknown_words:
             return ShortText(text=text)
@@ -181,7 +234,9 @@ class LongTextRules:
         backend = self._backend  # the fast method does not number the words
         encode = backend.encode_batch if count_words else backend.encode_batch_fast
         while tokens < enough and (batch := list(islice(pieces, PIECES))):
-            for found in encode(batch, add_special_tokens=False):
+            with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
+                encodings = encode(batch, add_special_tokens=False)
+            for found in encodings:
                 tokens += len(found)
                 if count_words:
                     words += 1 + max((n for n in found.word_ids if n is not None), default=-1)

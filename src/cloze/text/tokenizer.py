@@ -21,6 +21,7 @@ from cloze.text.alignment import (
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, convert_errors, read_lines
 from cloze.text.long_texts import (
+    FAILED,
     LongTextRules,
     ShortText,
     find_kept_tokens,
@@ -34,9 +35,9 @@ from cloze.text.truncation import (
     truncate,
     truncate_longest_first,
 )
+from cloze.text.windows import Windows, check_fixed_tokens, iterate_windows
 
 _KINDS = {"WordPiece": "wordpiece", "WordLevel": "word", "BPE": "bpe", "Unigram": "unigram"}
-_FAILED = "leave this text out; the tokenizer files are faulty"
 
 
 class Tokenizer:
@@ -283,18 +284,26 @@ class Tokenizer:
         Of a pair, every window contains the whole first text (a question) and a window of the
         second.
         """
+        return list(self.iterate_windows(text, pair, max_length=max_length, overlap=overlap))
+
+    def iterate_windows(
+        self, text: str, pair: str | None = None, *, max_length: int, overlap: int
+    ) -> Windows:
+        """Like `encode_windows`; of a long text only the tokens of a few windows are in memory."""
+        if pair is not None and is_long(check_text(text, "the text")):
+            count = self.count_tokens(text) + self.num_special_tokens(pair=True)
+            check_fixed_tokens(count, max_length)
+        if is_long(target := check_text(text if pair is None else pair, "the text")):
+            frame = self.encode("a") if pair is None else self.encode(text, "a")
+            return iterate_windows(self._long_texts, target, frame, max_length, overlap)
         whole = self._encode([text], None if pair is None else [pair])[0]
         counts = _count_tokens(whole)
         fixed = len(whole) - counts[0 if pair is None else 1]
-        if fixed >= max_length:
-            raise InputError(
-                f"every window contains {fixed:,} fixed tokens, but max_length is {max_length:,}",
-                fix="shorten the first text, or increase max_length",
-            )
+        check_fixed_tokens(fixed, max_length)
         spans = split_windows(len(whole) - fixed, max_length - fixed, overlap)
-        if pair is None:
-            return list(select_parts(whole, (((span,), ()) for span in spans)))
-        return list(select_parts(whole, (((range(counts[0]),), (span,)) for span in spans)))
+        first = (range(counts[0]),)
+        kept = [((span,), ()) if pair is None else (first, (span,)) for span in spans]
+        return Windows(spans=spans, alignments=select_parts(whole, kept))
 
     def encode_ids(
         self, texts: Sequence[str], *, add_special_tokens: bool = True, limit: int | None = None
@@ -304,7 +313,7 @@ class Tokenizer:
         With `limit`, a text with more tokens has more than `limit` ids, but maybe not all of them.
         """
         checked = [one.text for one in self._shorten(texts, None, limit)]
-        with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
+        with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             found = self.backend.encode_batch_fast(checked, add_special_tokens=add_special_tokens)
             return [encoding.ids for encoding in found]
 
@@ -319,9 +328,13 @@ class Tokenizer:
         second = (one.text for one in self._shorten(given, None, limit))
         both = zip(self._shorten(texts, None, limit), pairs, strict=True)
         inputs = [one.text if pair is None else (one.text, next(second)) for one, pair in both]
-        with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
+        with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             found = self.backend.encode_batch_fast(inputs)
             return [(encoding.ids, encoding.type_ids) for encoding in found]
+
+    def count_tokens(self, text: str) -> int:
+        """Number of tokens of a text, without special tokens; long texts are not kept."""
+        return self._long_texts.count_tokens(check_text(text, "the text"))
 
     def num_special_tokens(self, *, pair: bool = False) -> int:
         """Number of special tokens added to a text, or to a pair."""
@@ -360,7 +373,7 @@ class Tokenizer:
                     fix="pass one pair for each text",
                 )
             inputs = list(zip(_check_texts(texts), _check_texts(pairs), strict=True))
-        with convert_errors(InputError, "the tokenizer failed", fix=_FAILED):
+        with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             return self.backend.encode_batch(inputs, add_special_tokens=special)
 
 

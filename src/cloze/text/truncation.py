@@ -4,7 +4,7 @@ These functions work on token counts and return `range`s of token indices. Speci
 counted here: a model with 512 positions has room for 510 tokens of a single text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 from cloze.config import one_of
@@ -69,11 +69,36 @@ def find_max_context_windows(windows: Sequence[range]) -> list[int]:
     """
     best: list[tuple[float, int]] = [(-1.0, 0)] * max((span.stop for span in windows), default=0)
     for number, span in enumerate(windows):
-        for token in span:
-            score = min(token - span.start, span.stop - 1 - token) + 0.01 * len(span)
+        for token, score in _score_context(span):
             if score > best[token][0]:
                 best[token] = (score, number)
     return [number for _, number in best]
+
+
+def iterate_max_context_tokens(windows: Sequence[range]) -> Iterator[list[bool]]:
+    """For each window, whether it is the one with the most context for each of its tokens.
+
+    As `find_max_context_windows`, but only the windows that overlap are in memory. Every token
+    belongs to one window, in order.
+    """
+    best: dict[int, tuple[float, int]] = {}
+    seen = 0
+    for number, span in enumerate(windows):
+        while seen < len(windows) and windows[seen].start < span.stop:
+            for token, score in _score_context(windows[seen]):
+                if score > best.get(token, (-1.0, 0))[0]:
+                    best[token] = (score, seen)
+            seen += 1
+        yield [best[token][1] == number for token in span]
+        end = windows[number + 1].start if number + 1 < len(windows) else span.stop
+        for token in range(span.start, end):
+            del best[token]
+
+
+def _score_context(span: range) -> Iterator[tuple[int, float]]:
+    """The tokens of a window, each with its score."""
+    for token in span:
+        yield token, min(token - span.start, span.stop - 1 - token) + 0.01 * len(span)
 
 
 def _compute_head_length(count: int, max_length: int) -> int:

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import cloze
 from cloze.decode.language import language_model
 from cloze.errors import InputError, TruncationWarning
+from cloze.tasks import tag
 from cloze.text import long_texts
 from helpers import raises, tiny_model
 
@@ -45,6 +48,32 @@ def test_memory_does_not_grow_with_the_length_of_a_text():
     assert int(ran.stdout) < 150  # 4 MB, tokenized as a whole, take more than a gigabyte
 
 
+def test_memory_does_not_grow_with_the_number_of_windows():
+    script = """
+import resource, sys
+sys.path[:0] = sys.argv[1].split(":")
+import cloze
+from helpers import tiny_model
+text = "the cat sat on the mat and it was a fine day " * 9000
+models = {head: tiny_model(head, positions=128, num_layers=1) for head in ("sequence", "span")}
+def read(text):
+    cloze.classify(models["sequence"], text, truncation="window")
+    cloze.answer(models["span"], "the cat", text)
+read(text[:40_000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read(text)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script, ":".join(sys.path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 60  # all windows at once take more than a hundred
+
+
 def test_the_offsets_of_long_texts_are_those_of_the_whole_text():
     text = "the cat sat . " * 5000
     tagged = cloze.tag(tiny_model("token", labels=("O", "B-A")), text, truncation="head+tail")
@@ -68,6 +97,68 @@ def test_a_long_prompt_is_continued_as_if_all_of_it_was_encoded(monkeypatch):
     monkeypatch.setattr(long_texts, "LONG", 1 << 60)
     whole = cloze.generate(model, prompt, **options)
     assert [one.text for one in found] == [one.text for one in whole]
+
+
+TEXT = "the cat sat . on a mat , un ##s ! the dog ran 123 the cats " * 30
+
+
+def compute_both_ways(monkeypatch, function):
+    """The results of windows one after the other, and of all windows at once."""
+    found = []
+    for limit in (500, 1 << 60):
+        monkeypatch.setattr(long_texts, "LONG", limit)
+        found.append(function())
+    return found
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 15])
+def test_windows_are_classified_one_after_the_other(monkeypatch, overlap):
+    model = tiny_model("sequence")
+    options = {"truncation": "window", "overlap": overlap}
+    for texts in (["the cat", TEXT, TEXT[::2]],), (["the cat", "a"], [TEXT, "a"]):
+        streamed, whole = compute_both_ways(
+            monkeypatch, partial(cloze.classify, model, *texts, **options)
+        )
+        for one, other in zip(streamed, whole, strict=True):
+            assert (one.text, one.pair, one.label) == (other.text, other.pair, other.label)
+            assert one.scores == pytest.approx(other.scores, abs=1e-5)
+    with raises(InputError, "fixed tokens", fix="shorten the first text"):
+        cloze.classify(model, TEXT, "a", **options)
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 15])
+@pytest.mark.parametrize("aggregation", ["first", "average", "max", "simple", "none"])
+def test_windows_are_tagged_one_after_the_other(monkeypatch, overlap, aggregation):
+    model = tiny_model("token", labels=("O", "B-A", "I-A", "B-B", "I-B"))
+    options = {"truncation": "window", "overlap": overlap, "aggregation": aggregation}
+    streamed, whole = compute_both_ways(
+        monkeypatch, lambda: cloze.tag(model, ["the cat sat", TEXT, "cats"], **options)
+    )
+    for one, other in zip(streamed, whole, strict=True):
+        assert (one.words, one.tags, one.untagged) == (other.words, other.tags, other.untagged)
+        assert one.scores == pytest.approx(other.scores, abs=1e-5)
+        assert [replace(span, score=0) for span in one.spans] == [
+            replace(span, score=0) for span in other.spans
+        ]
+    monkeypatch.setattr(long_texts, "LONG", 500)
+    monkeypatch.setattr(tag, "LISTED_CHARS", 1000)
+    short = cloze.tag(model, TEXT, **options)
+    assert short.spans == streamed[1].spans
+    assert list(short.tags) == [one for one in streamed[1].tags if one != "O"]
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 12])
+def test_answers_are_found_window_by_window(monkeypatch, overlap):
+    model = tiny_model("span", positions=20)
+    options = {"overlap": overlap, "top": 30, "allow_no_answer": True}
+    streamed, whole = compute_both_ways(
+        monkeypatch, lambda: cloze.answer(model, ["the cat", "a"], ["the mat", TEXT], **options)
+    )
+    for one, other in zip(streamed, whole, strict=True):
+        assert one.no_answer_margin == pytest.approx(other.no_answer_margin, abs=1e-4)
+        assert [(c.text, c.start) for c in one.candidates] == [
+            (c.text, c.start) for c in other.candidates
+        ]
 
 
 @pytest.mark.parametrize("name", ["ngram", "nnlm", "lstm"])

@@ -50,6 +50,7 @@ class TaggedExample:
     document: int = 0  # consecutive sentences of a document have the same number
     origin: Origin = UNKNOWN_ORIGIN
     whole: tuple[str, tuple[Gap, ...]] | None = None  # the text, if this is only its two ends
+    is_streamed: bool = False  # a long text in windows; `words` is empty, they are found later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
