@@ -39,8 +39,10 @@ class ContentionMonitor:
 
     def check(self) -> None:
         """Measure, if it is time; call it between two batches."""
+        if not self._is_active:
+            return
         now = time.monotonic()
-        if not self._is_active or (self._measured and now - self._measured[0] < INTERVAL):
+        if self._measured and now - self._measured[0] < INTERVAL:
             return
         if not self._lock.acquire(blocking=False):
             return

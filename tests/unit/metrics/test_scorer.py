@@ -27,9 +27,10 @@ PREDICTED = {
     "answer": ["big dog", "", "in paris!", "five"],
     "choose": [0, 1, 1, 0],
 }
+KINDS = [kind for kind in METRICS if kind != "multi_label"]  # it has a file of its own
 
 
-@pytest.mark.parametrize("kind", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_scores_are_those_of_the_table(kind):
     found = compute_scores(kind.partition(",")[0], GOLD[kind], PREDICTED[kind])
     assert tuple(found) == METRICS[kind]
@@ -105,7 +106,7 @@ def test_questions_with_and_without_answers():
     )
 
 
-@pytest.mark.parametrize("kind", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_subset_is_scored_like_a_whole_set(kind):
     """Examples that a bootstrap draws, one of them twice."""
     name = kind.partition(",")[0]

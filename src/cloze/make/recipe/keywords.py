@@ -30,7 +30,7 @@ class PretrainOptions(TypedDict, total=False):
     """
     phase1_max_length: int | None
     """Maximum number of tokens in a sequence in the first phase of the training (default: no
-    first phase).
+    first phase, as with a value of max_length or more).
     """
     phase1_fraction: float | None
     """Fraction of the budget that the first phase takes (default 0.9)."""
@@ -223,7 +223,7 @@ class DistillOptions(TypedDict, total=False):
     """Maximum number of tokens in a training sequence, special tokens included (default 128)."""
     phase1_max_length: int | None
     """Maximum number of tokens in a sequence in the first phase of the training (default: no
-    first phase).
+    first phase, as with a value of max_length or more).
     """
     phase1_fraction: float | None
     """Fraction of the budget that the first phase takes (default 0.9)."""

@@ -31,7 +31,7 @@ class PhasedSampling(SamplingConfig):
         Range(MIN_LENGTH, 1 << 20),
         Help(
             "Maximum number of tokens in a sequence in the first phase of the training (default: "
-            "no first phase)"
+            "no first phase, as with a value of --max-length or more)"
         ),
         Flag("--phase1-max-length", "N"),
     ] = None
@@ -42,22 +42,12 @@ class PhasedSampling(SamplingConfig):
         Flag("--phase1-fraction", "FRACTION"),
     ] = 0.9
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (first := self.phase1_max_length) is not None and first > self.max_length:
-            raise ConfigError(
-                f"phase1_max_length is {first:,}, but the second phase has only "
-                f"{self.max_length:,} tokens (max_length)",
-                fix=f"use --phase1-max-length {self.max_length} or less, or a larger --max-length",
-            )
-
     def phases(self) -> tuple[SamplingConfig, ...]:
-        """The samples of each phase: one or two."""
+        """The samples of each phase: two if the first one is shorter, else one."""
         values = {one.name: getattr(self, one.name) for one in fields(SamplingConfig)}
         last, first = SamplingConfig(**values), self.phase1_max_length
-        if first in (None, self.max_length) or not self.phase1_fraction:
+        if first is None or first >= self.max_length or not self.phase1_fraction:
             return (last,)
-        assert first is not None
         return (replace(last, max_length=first), last)
 
 
