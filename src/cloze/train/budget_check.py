@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cloze.train.schedule import SECONDS, Budget, Progress
 from cloze.train.step import Step
 
-MIN_STEPS = 50
+MIN_STEPS = 30
 MIN_EPOCHS = 0.1
 _TIMED_STEPS = 3  # the first one is slower than the others
 _LARGE_STEP = 0.1  # fraction of the budget: one step is enough to know

@@ -30,7 +30,7 @@ def test_few_steps_are_told_before_the_first():
     ((when, text),) = warnings(Budget(steps=9), [1, 2])
     assert when == 0
     check_mentions(text, "9 steps", "--epochs")
-    assert not warnings(Budget(steps=50), [1, 2])
+    assert not warnings(Budget(steps=30), [1, 2])
     assert not warnings(Budget(steps=9), [1, 2], start=4)  # it is resumed
 
 
@@ -38,16 +38,16 @@ def test_few_tokens_are_told_after_the_first_steps():
     ((when, text),) = warnings(Budget(tokens=900), [1, 2, 3, 4])
     assert when == 0
     check_mentions(text, "9 steps")
-    assert not warnings(Budget(tokens=100 * 50), [1, 2, 3, 4])
+    assert not warnings(Budget(tokens=100 * 30), [1, 2, 3, 4])
 
 
 def test_few_minutes_are_told_when_the_duration_of_a_step_is_known():
-    ((when, text),) = warnings(Budget(minutes=1), [3.0, 5.0, 7.0, 9.0])  # the first is slower
+    ((when, text),) = warnings(Budget(minutes=1), [4.0, 7.0, 10.0, 13.0])  # the first is slower
     assert when == 2
-    check_mentions(text, "30 steps", "1 minutes", "2 s", "--minutes 2", "--batch-size 4")
+    check_mentions(text, "20 steps", "1 minutes", "3 s", "--minutes 2", "--batch-size 4")
     ((when, text),) = warnings(Budget(minutes=1), [20.0, 40.0])
     assert when == 0
-    check_mentions(text, "3 steps", "--minutes 17")
+    check_mentions(text, "3 steps", "--minutes 10")
     assert not warnings(Budget(minutes=1), [1, 2, 3, 4])
 
 
