@@ -42,9 +42,9 @@ def test_few_tokens_are_told_after_the_first_steps():
 
 
 def test_few_minutes_are_told_when_the_duration_of_a_step_is_known():
-    ((when, text),) = warnings(Budget(minutes=1), [4.0, 7.0, 10.0, 13.0])  # the first is slower
+    ((when, text),) = warnings(Budget(minutes=1), [3.4, 5.8, 8.2, 10.6])  # the first is slower
     assert when == 2
-    check_mentions(text, "20 steps", "1 minutes", "3 s", "--minutes 2", "--batch-size 4")
+    check_mentions(text, "25 steps", "1 minutes", "2.4 s", "--minutes 2", "--batch-size 4")
     ((when, text),) = warnings(Budget(minutes=1), [20.0, 40.0])
     assert when == 0
     check_mentions(text, "3 steps", "--minutes 10")
