@@ -229,10 +229,12 @@ def predict(
         found = iterate_window_logits(
             model, items, len(windows), head=head, batch_tokens=batch_tokens, progress=progress
         )
-        mean = torch.cat([logits for _, logits in found]).mean(0, keepdim=True)
-        return postprocess(model, [example], [[TextItem(ids=(), type_ids=())]], [mean], task=task)[
-            0
-        ]
+        total = torch.zeros(1, dtype=torch.float64)
+        for _, logits in found:  # 1 c each
+            total = total + logits
+        item = TextItem(ids=(), type_ids=())
+        mean = (total / len(windows)).float()
+        return postprocess(model, [example], [[item]], [mean], task=task)[0]
 
     return predict_in_order(
         examples,

@@ -104,14 +104,14 @@ def _read_texts(table: Any, text_column: str | int | None) -> list[str]:  # noqa
     return [row.text for row in read_rows(open_rows(table), text_column=text_column)]
 
 
-def check_size(texts: Iterable[str], what: str) -> None:
+def check_size(texts: Iterable[str], what: str, *, fix: str = "") -> None:
     """Reject texts so long that a result for each of their tokens would not fit into memory."""
     for number, text in enumerate(texts, 1):
         if len(text) > MAX_CHARS:
             raise InputError(
                 f"text {number:,} has {len(text):,} characters, but {what} has a result for each "
                 f"token and accepts {MAX_CHARS:,} characters",
-                fix="split it, such as into paragraphs",
+                fix=f"split it, such as into paragraphs{fix}",
             )
 
 

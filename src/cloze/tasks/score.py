@@ -157,7 +157,7 @@ def score(
         one_of("pll_metric", pll_metric, PLL_METRICS)
     found = resolve_model(model)
     texts = check_texts(text, text_column=text_column)
-    check_size(texts, "score")
+    check_size(texts, "score", fix=", or measure the perplexity of a file (cloze evaluate)")
     if _is_masked(found):
         results = _score_masked(
             found, texts, pll_metric or "original", batch_tokens=batch_tokens, progress=progress
