@@ -145,10 +145,10 @@ class LongTextRules:
         (word,) = self._encode_batch([_WORD])
         num_words = 1 + max((n for n in word.word_ids if n is not None), default=-1)
         start = 0
-        pieces = self._split(text)
-        while batch := list(islice(pieces, PIECES)):
-            given = [f"{_WORD}{piece}" if start or n else piece for n, piece in enumerate(batch)]
-            for piece, encoding in zip(batch, self._encode_batch(given), strict=True):
+        parts = self._split(text)
+        while batch := list(islice(parts, PIECES)):
+            given = [f"{_WORD}{part}" if start or n else part for n, part in enumerate(batch)]
+            for part, encoding in zip(batch, self._encode_batch(given), strict=True):
                 if start:
                     yield EncodedPart(
                         start=start,
@@ -159,7 +159,7 @@ class LongTextRules:
                     )
                 else:
                     yield EncodedPart(start=0, encoding=encoding)
-                start += len(piece)
+                start += len(part)
 
     def _split(self, text: str) -> Iterator[str]:
         return _split(text, 0, len(text)) if self._is_safe else iter([text])
