@@ -89,6 +89,22 @@ def test_classify_pairs(run, folders, tmp_path):
     assert lines[1] == ["the cat | a b", found.label, f"{found.score:.4f}"]
 
 
+def test_classify_reads_tables_and_json_lines_from_standard_input(run, folders):
+    model, column = folders["classify"], ("--text-column", "sentence")
+    table = "sentence,label\nthe cat,good\na b,bad\n"
+    for flags in (("-f", "-"), ("-",), ()):
+        lines = lines_of(run("classify", model, *flags, *column, stdin=table))
+        assert [line[0] for line in lines[1:]] == ["the cat", "a b"]
+    rows = '{"premise": "the cat", "hypothesis": "a b", "label": "good"}\n'
+    lines = lines_of(run("classify", model, "-f", "-", stdin=rows))
+    assert [line[0] for line in lines[1:]] == ["the cat | a b"]
+    flags = ("--text-column", "hypothesis", "--pair-column", "premise")
+    lines = lines_of(run("classify", model, *flags, stdin=rows))
+    assert [line[0] for line in lines[1:]] == ["a b | the cat"]
+    lines = lines_of(run("classify", model, stdin=table))  # plain lines stay plain lines
+    assert [line[0] for line in lines[1:]] == ["sentence,label", "the cat,good", "a b,bad"]
+
+
 def test_the_bad_ones_are_told_and_the_others_go_on(run, folders, tmp_path):
     file = tmp_path / "t.txt"
     file.write_text(f"a\n{LONG}\nb\n")

@@ -89,3 +89,12 @@ def test_ctrl_c_before_training_is_explained(text, tmp_path):
     )
     assert code == 130
     check_mentions(plain(output), "interrupted before training", "the same command")
+
+
+@pytest.mark.stress  # it imports torch in a process of its own
+def test_embeddings_are_printed_after_the_progress_bar_is_removed():
+    output, code = run_on_terminal("embed", "cloze-en", "hello world", "bye")
+    assert code == 0
+    screen = plain(output)
+    assert screen.startswith("┏")  # the first line of the table
+    assert " of 2" not in screen

@@ -20,6 +20,7 @@ from cloze.cli.common import (
     TextColumn,
     Texts,
     Truncation,
+    is_piped,
     read_inputs,
 )
 from cloze.cli.format import print_classify, print_json_lines
@@ -62,16 +63,18 @@ def classify(
     """Predict the label of texts or of pairs of texts, or their labels if they may have several."""
     if pair is not None and pair_column is not None:
         raise typer.BadParameter("--pair and --pair-column cannot be combined: give one of them")
-    if pair_column is not None and (texts or not files):
+    is_piped_table = _is_table_on_stdin(texts, files, text_column or pair_column)
+    tables = ["-"] if is_piped_table else [] if texts else files or []
+    if pair_column is not None and not tables:
         raise typer.BadParameter(
-            "it needs a table: name one with --file", param_hint="--pair-column"
+            "it needs a table: name one with --file, or pipe it in", param_hint="--pair-column"
         )
     outcomes = Outcomes("texts", skip_bad=skip_bad)
-    numbered = files and not texts and text_column is not None and text_column.isdigit()
-    is_table = files and not texts and all(map(_is_table_file, files))
+    numbered = text_column is not None and text_column.isdigit()
+    is_table = is_piped_table or all(map(_is_table_file, tables))
     examples = (
-        _read_table(files or [], text_column, pair_column, pair, outcomes)
-        if numbered or is_table or pair_column is not None
+        _read_table(tables, text_column, pair_column, pair, outcomes)
+        if tables and (numbered or is_table or pair_column is not None)
         else _read_texts(texts, files, text_column, pair, outcomes)
     )
 
@@ -115,6 +118,19 @@ def _read_texts(
         TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
         for row in read_inputs(texts, files, text_column, on_error=outcomes.on_error)
     )
+
+
+def _is_table_on_stdin(
+    texts: list[str] | None, files: list[str] | None, columns: str | None
+) -> bool:
+    """Whether standard input is read, and in columns or JSON lines instead of plain text."""
+    named = [*(texts or []), *(files or [])]
+    if named != ["-"] and (named or not is_piped()):
+        return False
+
+    from cloze.data.readers import detect_stdin_format
+
+    return columns is not None or detect_stdin_format(columns) != "lines"
 
 
 def _is_table_file(name: str) -> bool:

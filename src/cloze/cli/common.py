@@ -97,7 +97,9 @@ ModelFolder = Annotated[
 Texts = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TEXT", help="One or more texts; - reads standard input, one text per line."
+        metavar="TEXT",
+        help="One or more texts; - reads standard input: one text per line, JSON lines, or with "
+        "--text-column a table.",
     ),
 ]
 Files = Annotated[
@@ -316,7 +318,9 @@ def read_inputs(
             )
         inputs = ["-"]
     given = [
-        read_rows("-", on_error=on_error) if text == "-" else iter([_make_row(text, number)])
+        read_rows("-", text_column=column, on_error=on_error)
+        if text == "-"
+        else iter([_make_row(text, number)])
         for number, text in enumerate(inputs or [], 1)
     ]
     _warn_of_files(inputs or ())
@@ -330,6 +334,11 @@ def _warn_of_files(inputs: Iterable[str]) -> None:
         if is_name:
             message = f"{text} is processed as a text; to read the file, use --file {text}"
             _print_label("warning:", "yellow", message)
+
+
+def is_piped() -> bool:
+    """Whether there is input in a pipe or a redirected file; nothing is consumed."""
+    return sys.stdin is not None and not sys.stdin.isatty() and not _is_empty(sys.stdin)
 
 
 def _is_empty(stream: Any) -> bool:  # noqa: ANN401

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -112,6 +112,7 @@ def embed(
     from cloze.tasks.embed import embed_stream
 
     write: RecordWriter = print_vectors if sys.stdout.isatty() else VectorLines(by_token=by_token)
+    found: list[EmbeddingRecord] = []  # on a terminal, where they and the bar would be mixed
     with ExitStack() as stack:
         stack.enter_context(_exit_on_sigterm())
         show = stack.enter_context(progress(quiet))
@@ -130,15 +131,29 @@ def embed(
             batch_tokens=batch_tokens,
             progress=show,
         )
-        for records in chain(stream, [[]]):  # the last one for errors at the end
-            if shown := list(_take_records(records, waiting, outcomes, keep_bad=out is not None)):
-                write(shown)
+        consume = found.extend if out is None and sys.stdout.isatty() else write
+        for records in _take_batches(stream, waiting, outcomes, keep_bad=out is not None):
+            consume(records)
+    if found:
+        write(found)
     if out and as_json:
         print_json(outcomes.summary(out))
     if out and not quiet:
         done = f"{outcomes.num_succeeded:,} of {outcomes.count:,} texts embedded"
         print_note(f"{done}: {out}")
     outcomes.finish(f"truncated to {opened.max_length:,} tokens")
+
+
+def _take_batches(
+    stream: "Iterable[Sequence[EmbeddingRecord]]",
+    waiting: "deque[Row | InputError]",
+    outcomes: Outcomes,
+    *,
+    keep_bad: bool,
+) -> "Iterator[list[EmbeddingRecord]]":
+    for records in chain(stream, [[]]):  # the last one for errors at the end
+        if taken := list(_take_records(records, waiting, outcomes, keep_bad=keep_bad)):
+            yield taken
 
 
 def _take_records(

@@ -6,6 +6,7 @@ import glob
 import io
 import lzma
 import os
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -219,6 +220,17 @@ def open_binary(path: PathLike) -> BinaryIO:
     if not compression:
         return raw
     return io.BufferedReader(DecompressedFile(raw, COMPRESSIONS[compression]), buffer_size=2**16)
+
+
+def peek_stdin() -> bytes:
+    """The first bytes of standard input, which are read again; it waits until there are some."""
+    stream = sys.stdin.buffer
+    if isinstance(stream, io.BufferedReader):
+        return stream.peek()
+    at = stream.tell()  # a stream in memory
+    start = stream.read(PEEK_BYTES)
+    stream.seek(at)
+    return start
 
 
 def open_text(path: PathLike) -> io.TextIOWrapper:

@@ -6,6 +6,7 @@ A reader yields an `InputError` for a row that it cannot read and continues; it 
 
 import csv
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from cloze.data.input_files import (
     UnreadableFileError,
     detect_file_format,
     open_binary,
+    peek_stdin,
     split_endings,
 )
 from cloze.data.labelled.columns import (
@@ -34,7 +36,9 @@ from cloze.data.labelled.columns import (
 )
 from cloze.errors import InputError, MissingExtraError
 
+_JSON_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*(?:\{\s*"|\[\s*[\[{"])')
 PARQUET_BATCH_ROWS = 1024  # Parquet rows in memory at once
+_TEXT_KEY = re.compile(rf'"(?:{"|".join(TEXTS)})"\s*:'.encode(), re.IGNORECASE)
 
 
 class Row(NamedTuple):
@@ -286,6 +290,20 @@ READERS: Mapping[str, Reader] = {
     "csv": read_csv,
     "tsv": read_tsv,
 }
+
+
+def detect_stdin_format(column: str | None) -> str:
+    """The format of standard input, of which nothing is consumed.
+
+    With a requested column it is JSON lines or a table. Without one it is plain text, unless it
+    begins with a JSON object that has a known text key.
+    """
+    start = peek_stdin()
+    is_json = _JSON_START.match(start) is not None
+    if column is None:
+        return "jsonl" if is_json and _TEXT_KEY.search(start.partition(b"\n")[0]) else "lines"
+    first = start.lstrip().partition(b"\n")[0]
+    return "jsonl" if is_json else "csv" if b"," in first and b"\t" not in first else "tsv"
 
 
 def extract_rows(

@@ -18,12 +18,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from cloze.data.input_files import STDIN, TEXT_FORMATS, TextLines, find_files, split_endings
 from cloze.data.objects import Frame, open_rows
 from cloze.data.readers import (
+    READERS,
     Row,
     RowOrError,
     check_complete,
+    detect_stdin_format,
     extract_rows,
     read_file,
-    read_plain_text,
 )
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -143,7 +144,9 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
                     raise row
         return path
     has_format = source != "-" and split_endings(source)[0] in TEXT_FORMATS
-    path = folder / (Path(source).name if has_format else f"{STDIN}.txt")
+    format_ = detect_stdin_format(column) if source == "-" else "lines"
+    ending = "txt" if format_ == "lines" else format_
+    path = folder / (Path(source).name if has_format else f"{STDIN}.{ending}")
     with path.open("wb") as file:
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -166,7 +169,8 @@ def read_rows(
     A missing file is reported immediately, not when it is reached.
 
     Args:
-        sources: a path, folder, glob, or `-` for standard input; a data frame (pandas, polars), a
+        sources: a path, folder, glob, or `-` for standard input (plain lines, JSON lines, or with
+            `text_column` any table); a data frame (pandas, polars), a
             `datasets` object, a list or another iterable of mappings, a column of texts; or a list
             of these. Strings in a list are paths.
         text_column: text column of tables: name or 1-based number (default: auto-detected by name).
@@ -223,8 +227,13 @@ def _open_source(source: Source, column: str | None) -> list[Iterator[RowOrError
     if not isinstance(source, str | os.PathLike):
         return [_read_object(source, column)]
     if source == "-":
-        return [check_complete(read_plain_text(TextLines(sys.stdin.buffer, STDIN)), STDIN)]
+        return [check_complete(_read_stdin(column), STDIN)]
     return [read_file(path, column) for path in find_files(source)]
+
+
+def _read_stdin(column: str | None) -> Iterator[RowOrError]:
+    format_ = detect_stdin_format(column)  # when the first row is needed: it waits for input
+    yield from READERS[format_](TextLines(sys.stdin.buffer, STDIN), column)
 
 
 def _read_object(source: object, column: str | None) -> Iterator[RowOrError]:

@@ -153,6 +153,35 @@ def test_standard_input_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("data", "column", "expected"),
+    [
+        ("sentence,label\nA fine film.,pos\n", "sentence", ["A fine film."]),
+        ('sentence,label\n"Fine, really.",pos\n', "1", ["Fine, really."]),
+        ("label\tsentence\npos\tA, b.\n", "sentence", ["A, b."]),
+        ('{"note": "A film.", "text": "x"}\n{"note": "B."}\n', "note", ["A film.", "B."]),
+        ('{"sentence": "A fine film.", "label": "pos"}\n', None, ["A fine film."]),
+        ('{"note": "A fine film."}\n', None, ['{"note": "A fine film."}']),
+        ("sentence,label\nA film.,pos\n", None, ["sentence,label", "A film.,pos"]),
+        ('{curly} "text": braces\n', None, ['{curly} "text": braces']),
+    ],
+)
+def test_standard_input_is_a_table_if_a_column_is_requested_or_json_lines(
+    data: str, column: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in (io.BytesIO(data.encode()), io.BufferedReader(io.BytesIO(data.encode()))):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+        assert [row.text for row in read_rows("-", text_column=column)] == expected
+
+
+def test_a_requested_column_that_standard_input_lacks_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    with pytest.raises(InputError, match="sentence"):
+        list(read_rows("-", text_column="sentence"))
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_named_pipe_is_lines(tmp_path: Path) -> None:
     pipe = tmp_path / "63"
