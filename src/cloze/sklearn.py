@@ -191,16 +191,18 @@ class _FineTuner(_TextEstimator):
             "max_length": self.max_length,
             "truncation": self.truncation,
             "transfer": self.transfer,
-            "lr": self.lr,
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
             "seed": self._seed(),
             "device": self.device,
         }
         plain = {name: _to_python_number(value) for name, value in options.items()}
-        settings = {"data.hold_out": _to_python_number(self.hold_out)} | parse_settings(
-            self.settings
-        )
+        defaults = {  # no options: an option without effect, as on features, is an error
+            "optimizer.lr": self.lr,
+            "run.epochs": self.epochs,
+            "run.batch_size": self.batch_size,
+            "data.hold_out": self.hold_out,
+        }
+        settings = {name: _to_python_number(value) for name, value in defaults.items()}
+        settings |= parse_settings(self.settings)
         made = complete_finetuning(task="classify", options=plain, settings=settings)
         assert isinstance(made, FinetuneRecipe)
         return made

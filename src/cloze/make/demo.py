@@ -156,7 +156,7 @@ def demo(
     force: bool = False,
     device: str | None = None,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
 ) -> Demo:
     """Show the built-in model, then pre-train a small BERT and show its fills and neighbours.
 

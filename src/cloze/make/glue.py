@@ -108,7 +108,7 @@ def glue(
     limit: int | None = None,
     force: bool = False,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     **options: Unpack[GlueOptions],
 ) -> GlueTable:
     """Fine-tune a model on each task of GLUE in a folder, and score it on the task's dev data.

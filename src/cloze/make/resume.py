@@ -37,7 +37,7 @@ def resume(
     sources: Sources = (),
     settings: Settings = (),
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
 ) -> RunResult:
     """Continue the run of `pretrain`, `finetune` or `distill` in a folder.
 

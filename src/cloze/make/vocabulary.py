@@ -30,7 +30,7 @@ def vocabulary(
     on_error: Literal["raise"] | Callable[[InputError], object] = "raise",
     force: bool = False,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
 ) -> Tokenizer:
     """Train a tokenizer on files, folders, globs or datasets, and save it in a folder.
 

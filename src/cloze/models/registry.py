@@ -134,7 +134,10 @@ _NEEDED = {
     "embed": "an encoder, such as cloze-en",
     "score": "a masked language model, such as cloze-en, or a language model",
     "translate": "a translator (`cloze finetune translate` trains one)",
-    "similar": "word vectors (`cloze pretrain --family word2vec` trains them)",
+    **dict.fromkeys(
+        ("similar", "combine", "analogy", "cosine", "odd_one_out", "plot_words", "plot_vectors"),
+        "word vectors (`cloze pretrain --family word2vec` trains them)",
+    ),
     "tokenize": "a model with a tokenizer",
     **dict.fromkeys(("classify", "tag", "answer", "choose"), _FINETUNED),
     **dict.fromkeys(

@@ -206,10 +206,13 @@ class ProgressDisplay(Callback):
 
 
 @contextmanager
-def open_callbacks(progress: bool, callbacks: Iterable[Callback]) -> Iterator[CallbackList]:
+def open_callbacks(
+    progress: bool, callbacks: Callback | Iterable[Callback]
+) -> Iterator[CallbackList]:
     """The callbacks of a run, and the display if `progress` is set; they are closed at the end."""
     shown = [ProgressDisplay()] if progress else []
-    with hide_bars(), closing(CallbackList([*shown, *callbacks])) as opened:
+    given = callbacks if isinstance(callbacks, Iterable) else [callbacks]
+    with hide_bars(), closing(CallbackList([*shown, *given])) as opened:
         yield opened
 
 

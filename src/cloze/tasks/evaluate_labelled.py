@@ -191,6 +191,7 @@ def read_labelled(
         options["is_regression"] = model.config.problem_type == "regression"
         options["is_multi_label"] = model.config.problem_type == MULTI_LABEL
         options["labels"] = model.labels
+        options["is_label_required"] = True
     return list(functions.read(data, **options))
 
 

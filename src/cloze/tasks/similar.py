@@ -137,7 +137,7 @@ def combine(
     `product` uses 3CosMul (Levy and Goldberg 2014): Π cos(x, plus) / (Π cos(x, minus) + ε), with
     cosines scaled to 0 … 1, so that no single term dominates.
     """
-    model = open_vectors(model)
+    model = open_vectors(model, "combine")
     plus, minus = check_texts(plus, "word"), check_texts(minus, "word")
     words = [*plus, *minus]
     vectors = _unit_vectors(model, words)
@@ -163,20 +163,21 @@ def analogy(
     product: bool = False,
 ) -> Similar:
     """Complete an analogy: a is to b as c is to …; man, king, woman → queen."""
+    model = open_vectors(model, "analogy")
     found = combine(model, [b, c], [a], top=top, product=product)
     return Similar(query=f"{a} : {b} = {c} : ?", words=found.words)
 
 
 def cosine(model: Model | WordVectors | PathLike, word: str, other: str) -> float:
     """The cosine similarity of two words, from −1 to 1."""
-    model = open_vectors(model)
+    model = open_vectors(model, "cosine")
     first, second = _unit_vectors(model, [word, other])
     return float(first @ second)
 
 
 def odd_one_out(model: Model | WordVectors | PathLike, words: Iterable[str]) -> OddOneOut:
     """Find the word whose vector has the lowest cosine to the mean of all."""
-    model, words = open_vectors(model), check_texts(words, "word")
+    model, words = open_vectors(model, "odd_one_out"), check_texts(words, "word")
     if len(words) < 3:  # noqa: PLR2004
         raise InputError(
             f"finding the odd one out needs three or more words, not {len(words)}",
@@ -196,7 +197,7 @@ def plot_words(
 
     Neighbors have the color of their query.
     """
-    model, words = open_vectors(model), check_texts(words, "word")
+    model, words = open_vectors(model, "plot_words"), check_texts(words, "word")
     colors = {word: number for number, word in enumerate(dict.fromkeys(words))}
     num_queries = len(colors)
     for each in found:
@@ -214,7 +215,7 @@ def plot_words(
 
 def plot_vectors(model: Model | WordVectors | PathLike, words: Iterable[str]) -> VectorHeatmap:
     """Plot vectors as a heat map, in units of the root mean square of all values."""
-    model, words = open_vectors(model), check_texts(words, "word")
+    model, words = open_vectors(model, "plot_vectors"), check_texts(words, "word")
     values = np.stack(list(_find_vectors(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return VectorHeatmap(title=", ".join(words), rows=words, values=(values / deviation).tolist())
@@ -269,7 +270,7 @@ def _nearest_words(
     )
 
 
-def open_vectors(model: object) -> WordVectors:
-    """The word vectors of a model or its folder."""
-    found: WordVectors = open_model(model, "similar", "word_vectors").module
+def open_vectors(model: object, function: str = "similar") -> WordVectors:
+    """The word vectors of a model or its folder; `function` needs them."""
+    found: WordVectors = open_model(model, function, "word_vectors").module
     return found

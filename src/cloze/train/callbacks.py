@@ -13,6 +13,7 @@ cloze.finetune(…, callbacks=[StopAtLoss()])
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ class Callback:
 
     # `on_step` is called after every so many steps; None: as often as `run.log_every` says
     every: int | None = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        hooks = [name for name in vars(Callback) if name.startswith("on_")]
+        for name, value in vars(cls).items():
+            is_hook = name in hooks or hasattr(super(cls, cls), name)
+            if name.startswith("on_") and callable(value) and not is_hook:
+                near = get_close_matches(name, hooks, n=1)
+                raise ConfigError(
+                    f"{cls.__name__}.{name} is never called: a callback has no method {name}",
+                    fix=f"did you mean {near[0]}?" if near else f"choose from {', '.join(hooks)}",
+                )
 
     def on_train_begin(self, run: TrainingRun) -> None:
         """Everything is prepared, and the first step follows."""
@@ -141,7 +154,7 @@ class CallbackList(Callback):
             self._error = error
             self._run.request_stop()
 
-    def on_row(self, callback: Callback, row: Mapping[str, Any]) -> None:
+    def report_row(self, callback: Callback, row: Mapping[str, Any]) -> None:
         """Pass a row of metrics to one of the callbacks."""
         values = {name: value for name, value in row.items() if name != "kind"}
         if row["kind"] == "train":

@@ -292,7 +292,7 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
         steps, job.out / METRICS_FILE, rows=meter().rows, every=log_every, after=after
     )
     for callback in job.callbacks:
-        emit = partial(job.callbacks.on_row, callback)
+        emit = partial(job.callbacks.report_row, callback)
         steps = emit_rows(steps, emit, rows=meter().rows, every=callback.every or log_every)
     return steps
 

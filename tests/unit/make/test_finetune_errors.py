@@ -161,3 +161,15 @@ def test_a_budget_in_steps_is_read_back_as_it_was(tmp_path):
     again = complete_finetuning(find_run_recipe(tmp_path))
     assert again == made
     assert (again.run.steps, again.run.epochs) == (7, None)
+
+
+@pytest.mark.parametrize("option", ["epochs", "lr", "batch_size", "steps", "warmup"])
+def test_an_option_that_a_linear_classifier_ignores_is_refused(option):
+    options = {option: 1}
+    with raises(ConfigError, option, fix=f"--{option.replace('_', '-')}"):
+        complete_finetuning("features", options=options)
+    with raises(ConfigError, option):
+        complete_finetuning(options={**options, "transfer": "features"})
+    for changes in ({"classifier": "cnn"}, {"transfer": "head"}):  # these are trained in steps
+        complete_finetuning("features", options={**options, **changes})
+    complete_finetuning("features", task="tag", options=options)

@@ -4,6 +4,7 @@ import io
 import sys
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 import cloze
@@ -193,3 +194,23 @@ def test_tables_in_python_are_trained_on(tmp_path):
         found.append((result.score, (out / "model.safetensors").read_bytes()))
         assert cloze.evaluate(out, data, **options).score == result.score
     assert found == [found[0]] * 5
+
+
+def test_a_table_without_a_label_column_is_told_by_its_columns(base, tmp_path):
+    frame = pd.DataFrame({"sentence": ["a b", "c d"], "y": ["yes", "no"]})
+    with raises(InputError, "label column", "'sentence', 'y'", fix="label_column="):
+        cloze.finetune("classify", base, frame, tmp_path / "m")
+    same = {"text_column": "sentence", "label_column": "sentence"}
+    with raises(InputError, "text column", "label column", "'sentence'", fix="'y'"):
+        cloze.finetune("classify", base, frame, tmp_path / "m", **same)
+    tuned = tune(base, tmp_path / "n", "run.steps=1").folder
+    with raises(InputError, "label column", "'sentence', 'y'", fix="label_column="):
+        cloze.evaluate(tuned, frame)
+
+
+def test_a_label_for_nearly_every_row_is_the_wrong_column(base, tmp_path):
+    sentences = [f"{number} {'long ' * 20}" for number in range(80)]
+    frame = pd.DataFrame({"text": sentences, "label": sentences})
+    with raises(InputError, "label column", "different labels", fix="label_column=") as caught:
+        cloze.finetune("classify", base, frame, tmp_path / "m")
+    assert len(str(caught.value)) < 400

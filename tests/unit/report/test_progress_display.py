@@ -37,7 +37,7 @@ def watched(source, *, progress=True):
         callbacks.on_log("ready")
         callbacks.on_train_begin(TrainingRun(Path("run"), {}))
         for callback in callbacks:
-            emit = partial(callbacks.on_row, callback)
+            emit = partial(callbacks.report_row, callback)
             source = emit_rows(source, emit, rows=meter.rows, every=callback.every)
         yield from source
 

@@ -177,3 +177,9 @@ def test_cells_are_in_deviations_of_what_is_shown(model):
     assert plot_vectors(nothing, ["a"]).data["values"] == [[0, 0]]
     with raises(InputError, "word"):
         plot_vectors(model, [])
+
+
+@pytest.mark.parametrize("function", [plot_vectors, plot_words, odd_one_out])
+def test_an_encoder_is_refused_by_the_name_of_the_function(function):
+    with raises(InputError, f"`{function.__name__}`", fix="word2vec"):
+        function("cloze-en", ["king", "queen", "man"])

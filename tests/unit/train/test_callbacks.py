@@ -230,3 +230,21 @@ def test_a_missing_wandb_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with raises(MissingExtraError, "Weights & Biases", fix="cloze[wandb]"):
         WandB()
+
+
+def test_a_single_callback_needs_no_list(files, tmp_path):
+    record = Record()
+    cloze.finetune(**files, out=tmp_path / "m", callbacks=record)
+    assert record.calls[-1] == "end"
+    assert record.closed == 1
+    with raises(ConfigError, "Record", fix="cloze.Callback"):
+        cloze.finetune(**files, out=tmp_path / "n", callbacks=Record)
+
+
+def test_a_method_that_is_never_called_is_an_error():
+    with raises(ConfigError, "Late.on_step_end", fix="on_step"):
+        type("Late", (cloze.Callback,), {"on_step_end": print})
+    with raises(ConfigError, "Far.on_xyz", fix=("on_log", "on_train_end")):
+        type("Far", (Record,), {"on_xyz": print})
+    own = type("Own", (Record,), {"on_step": print, "only": print})
+    assert issubclass(own, cloze.Callback)

@@ -215,7 +215,7 @@ def test_tensorboard_gets_the_same_numbers_without_waiting(tmp_path, monkeypatch
         writer.on_train_begin(TrainingRun(tmp_path, {}, step=after))
         taken = emit_rows(
             evaluate_steps(steps(numbers), lambda: {"loss": 1.5}, every=4),
-            partial(CallbackList([writer]).on_row, writer),
+            partial(CallbackList([writer]).report_row, writer),
             rows=lambda step: [row | {"step": step.number}, *told(step)[1:]],
             every=2,
         )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import combinations
 from typing import NamedTuple
 
 from cloze.errors import InputError
@@ -55,6 +56,7 @@ class RequestedColumns(NamedTuple):
     label: str | None = None
     labelled: bool = True  # False: ignore labels
     indicators: tuple[str, ...] = ()  # several label columns
+    is_label_required: bool = False  # True: a table without a label column is an error
 
     @property
     def columns(self) -> tuple[str | None, str | None, str | None]:
@@ -68,6 +70,24 @@ class RequestedColumns(NamedTuple):
         """The columns with 0 or 1, one per label."""
         found = (find_column(names, column, where) for column in self.indicators)
         return tuple(name for name in found if name is not None)
+
+    def check(self, found: Columns, names: Sequence[str], where: str) -> Columns:
+        """The columns that were found; raise if two are the same, or a needed label is missing."""
+        roles = {"text": found.text, "pair": found.pair, "label": found.label}
+        for role, other in combinations([role for role in roles if roles[role]], 2):
+            if roles[role] == roles[other]:
+                raise InputError(
+                    f"{where}: the {role} column and the {other} column are both {roles[role]!r}",
+                    fix=f"name two columns with --{role}-column and --{other}-column "
+                    f"({role}_column= and {other}_column= in Python); "
+                    f"the columns are {format_names(names)}",
+                )
+        if self.is_label_required and found.label is None and not found.indicators:
+            raise InputError(
+                f"{where}: no label column found; the columns are {format_names(names)}",
+                fix="name it with --label-column (label_column= in Python)",
+            )
+        return found
 
 
 _COLA = Columns(text="4", label="2")
@@ -122,7 +142,8 @@ def find_columns_by_name(names: Sequence[str], requested: RequestedColumns, wher
     for name in (text, pair, label, *indicators):
         if name is not None and names.count(name) > 1:
             raise InputError(f"{where}: two columns are named {name!r}", fix="rename one")
-    return Columns(text=text, pair=pair, label=label, indicators=indicators)
+    found = Columns(text=text, pair=pair, label=label, indicators=indicators)
+    return requested.check(found, names, where)
 
 
 def find_columns_by_content(
@@ -153,12 +174,13 @@ def find_columns_by_content(
             fix="give the columns by 1-based number, such as --text-column 1 --label-column 2 (in "
             "Python text_column=1, label_column=2), or add a header line",
         )
-    return Columns(
+    found = Columns(
         text=text,
         pair=pair,
         label=label if requested.labelled else None,
         indicators=indicators,
     )
+    return requested.check(found, names, where)
 
 
 def _guess_label(rows: Sequence[Sequence[str]], taken: Container[str | None]) -> str | None:

@@ -8,7 +8,8 @@ from typing import TypeAlias
 from cloze.errors import InputError
 from cloze.text.long_texts import Gap
 
-SHOWN_LABELS = 20  # in an error
+SHOWN_LABELS = 6  # in an error
+LABEL_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,19 @@ def label_index(labels: Sequence[str], label: str, origin: Origin) -> int:
         return labels.index(label)
     except ValueError:
         similar = get_close_matches(label, labels, n=3)
-        known = ", ".join(labels[:SHOWN_LABELS])
-        more = ", …" if len(labels) > SHOWN_LABELS else ""
         raise InputError(
-            f"{origin}: the model has no label {label!r}",
-            fix=f"did you mean {' or '.join(map(repr, similar))}?"
+            f"{origin}: the model has no label {format_labels([label])}",
+            fix=f"did you mean {format_labels(similar, ' or ')}?"
             if similar
-            else f"its labels are {known}{more}",
+            else f"its labels are {format_labels(labels)}",
         ) from None
+
+
+def format_labels(labels: Sequence[str], separator: str = ", ") -> str:
+    """The first labels for a message, long ones shortened."""
+    shown = [
+        repr(one if len(one) <= LABEL_CHARS else f"{one[: LABEL_CHARS - 1]}…")
+        for one in labels[:SHOWN_LABELS]
+    ]
+    more = f"{separator}… ({len(labels):,} in all)" if len(labels) > SHOWN_LABELS else ""
+    return separator.join(shown) + more

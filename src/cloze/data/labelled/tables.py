@@ -53,6 +53,7 @@ def read_text_examples(  # noqa: PLR0913 - columns and labels
     is_regression: bool | None = None,
     is_multi_label: bool | None = None,
     labels: Collection[str] | None = None,
+    is_label_required: bool = False,
     on_error: OnError = "raise",
 ) -> Iterator[TextExample]:
     """Read the examples of all sources lazily, in order.
@@ -77,9 +78,11 @@ def read_text_examples(  # noqa: PLR0913 - columns and labels
         is_multi_label: whether an example may have several labels, which are then a tuple. By
             default it may if some labels are lists or strings with a delimiter.
         labels: the labels of the model, if they are known: a delimiter splits strings into them.
+        is_label_required: whether a table without a label column is an error.
         on_error: "raise", or a function that is called with each error; reading then continues.
     """
     requested = _request_columns(text_column, pair_column, label_column)
+    requested = requested._replace(is_label_required=is_label_required)
     format_: LabelFormat | None = None
 
     def read(part: DataInput) -> Iterator[TextExample | InputError]:

@@ -33,7 +33,7 @@ def distill(
     settings: Settings = (),
     force: bool = False,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     **options: Unpack[DistillOptions],
 ) -> RunResult:
     """Train a student on text to reproduce the predictions and hidden states of its teacher.

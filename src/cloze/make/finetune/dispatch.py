@@ -45,7 +45,7 @@ def finetune(
     settings: Settings = (),
     force: bool = False,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     **options: Unpack[FinetuneOptions],
 ) -> RunResult:
     """Fine-tune a model for a task (classify, tag, answer, choose), or train a translator.

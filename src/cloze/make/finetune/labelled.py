@@ -24,6 +24,7 @@ from cloze.data.labelled.examples import (
     QuestionExample,
     TaggedExample,
     TextExample,
+    format_labels,
     label_index,
 )
 from cloze.data.labelled.formats import EXPECTED
@@ -61,6 +62,7 @@ EXAMPLES = {
 }
 OUTSIDE = "O"  # the tag outside of spans
 HASH_RANGE = 1 << 32
+MIN_EXAMPLES = 50  # from this many on, mostly different labels are an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +326,20 @@ def labels_of(
             f"all examples have the label {next(iter(counts))!r}",
             fix="check the label column: a classifier needs two labels",
         )
+    _check_distinct(counts)
     return tuple(sorted(counts, key=_label_sort_key)), "single_label_classification", counts
+
+
+def _check_distinct(counts: Counter[str]) -> None:
+    """Raise if most examples have a label of their own."""
+    total = counts.total()
+    if total >= MIN_EXAMPLES and len(counts) > total / 2:
+        raise InputError(
+            f"the label column is probably wrong: {total:,} training examples have {len(counts):,} "
+            f"different labels, such as {format_labels(list(counts)[:2])}",
+            fix="name it with --label-column (label_column= in Python); if the labels are numbers "
+            "to predict, use --regression (regression=True)",
+        )
 
 
 def count_labels(examples: Sequence[Any]) -> Counter[str]:
@@ -365,6 +380,7 @@ def _read_examples(
             "label_column": table.label_column,
             "label_delimiter": table.label_delimiter,
             "is_regression": table.is_regression,
+            "is_label_required": True,
         }
         if train:  # the training data decide whether there are several labels, and which
             several = isinstance(train[0].label, tuple)

@@ -45,7 +45,7 @@ def pretrain(
     settings: Settings = (),
     force: bool = False,
     progress: bool = True,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     **options: Unpack[PretrainOptions],
 ) -> RunResult:
     """Train a model on text: a BERT, or a ModernBERT on a GPU, unless another family is named.

@@ -34,7 +34,7 @@ from cloze.make.recipe.language_models import (
     Word2VecRecipe,
 )
 from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
-from cloze.make.recipe.options import OptionError, check_tables, map_options
+from cloze.make.recipe.options import OptionError, check_tables, find_options, map_options
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
@@ -183,11 +183,8 @@ def complete_finetuning(
     check_task(task, model)
     if task == "translate":
         return _complete_translation(source, model, flags, overrides)
-    paths = {
-        **map_options(FinetuneRecipe, flags, owner=f"the task {task}", task=task),
-        **overrides,
-    }
-    paths["task"] = task
+    mapped = map_options(FinetuneRecipe, flags, owner=f"the task {task}", task=task)
+    paths = {**mapped, **overrides, "task": task}
     if model is not None:
         paths["model.init_from"] = model
     if source is None:
@@ -200,6 +197,8 @@ def complete_finetuning(
             fix="use finetune, features, or a file like them",
         )
     made: FinetuneRecipe = build_recipe(FinetuneRecipe, values, paths)
+    known = find_options(FinetuneRecipe)
+    made.check_options({name: known[name][0] for name in flags if name in known})
     if not made.run.search:
         return made
     fixed = {

@@ -1,6 +1,7 @@
 """The recipe of fine-tuning."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -32,6 +33,9 @@ AXES = {
     "batch_size": ["run.batch_size"],
     "epochs": [f"run.{unit}" for unit in UNITS],
 }
+
+# Options of training in steps; a classifier that is solved in one step does not have them.
+_TRAINING_SETTINGS = {f"run.{name}" for name in (*UNITS, "batch_size", "patience", "save_every")}
 
 Count = Annotated[int, Range(1, 1 << 30)]
 
@@ -240,6 +244,21 @@ class FinetuneRecipe(Config):
                 fix="leave --search out and vary transfer.l2_penalty, or use --transfer full, "
                 "last-N or head",
             )
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raise an error if an option has no effect; `options` are the paths of those given."""
+        is_linear = self.task == "classify" and self.transfer.classifier == "linear"
+        if self.transfer.kind != "features" or not is_linear:
+            return
+        for name, path in options.items():
+            if path.startswith(("optimizer.", "schedule.")) or path in _TRAINING_SETTINGS:
+                flag = name.replace("_", "-")
+                raise ConfigError(
+                    f"{name} has no effect: the linear classifier of transfer.kind 'features' is "
+                    "solved in one step",
+                    fix=f"leave --{flag} out, or use --classifier cnn or --transfer full, last-N "
+                    "or head",
+                )
 
     def check_regression(self) -> None:
         """Raise an error if the labels are numbers and a setting of the loss is for classes.
