@@ -50,6 +50,7 @@ def lines(ran):
 def test_evaluate(run, place, tmp_path):
     out, page = tmp_path / "p.jsonl", tmp_path / "p.html"
     ran = run("evaluate", place / "one", place / "dev.tsv", "--predictions", out, "--report", page)
+    assert f"report: {page}" in ran.stderr
     model = cloze.load(place / "one", device="cpu")
     made = cloze.evaluate(model, place / "dev.tsv")
     found = dict(line for line in lines(ran) if len(line) == 2)

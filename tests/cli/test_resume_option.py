@@ -100,6 +100,10 @@ def test_the_same_command_resumes(kind, run, folder, tmp_path, monkeypatch):
         patch.setattr(ProgressDisplay, "on_step", stop)
         stopped = run(*command)
     assert stopped.returncode == 143, stopped.stderr
+    if kind != "glue":
+        exists = run(*command)
+        assert exists.returncode == 1
+        check_mentions(exists.stderr, "training run", "--resume", "cloze.resume", "--force")
     different, names = OTHER[kind]
     refused = run(*command, *different, "--resume")
     assert refused.returncode == 1, refused.stdout
@@ -109,9 +113,11 @@ def test_the_same_command_resumes(kind, run, folder, tmp_path, monkeypatch):
     ended = json.loads(resumed.stdout)
     assert ended["stopped"] is None
     assert kind == "glue" or ended["steps"] == 4
-    if kind == "seeds":  # all are finished: the recipe is that of the best
-        again = run(*command, "--resume", "--json", "--quiet")
+    if kind in ("seeds", "finetune"):  # of seeds the recipe is that of the best
+        again = run(*command, "--resume", "--json")
         assert again.returncode == 0, again.stderr
+        assert "finished already" in again.stderr
+        assert [*json.loads(again.stdout)["scores"]] == [*ended["scores"]]
 
 
 def test_there_must_be_a_table_to_continue(run, folder, tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ def load_models() -> None:
     model = cloze.load("cloze-en")
     cloze.load(Path("runs/bert"), device="cpu", dtype="bfloat16", quiet=True)
     cloze.load("runs/bert", device=torch.device("cuda", 1), dtype=torch.float16)
-    assert_type(model.to("cuda", torch.bfloat16).save(Path("copy"), overwrite=True), Path)
+    assert_type(model.to("cuda", torch.bfloat16).save(Path("copy"), force=True), Path)
     assert_type(model.labels, tuple[str, ...])
     assert_type(model.num_parameters, int)
     assert_type(model.device, torch.device)

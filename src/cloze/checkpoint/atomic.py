@@ -46,7 +46,7 @@ def is_disk_full(error: Exception) -> bool:
 
 
 @contextmanager
-def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     """A temporary folder next to `target`, renamed to `target` at the end if nothing failed.
 
     Every file is flushed to the disk before the renaming, and the parent folder after it. If the
@@ -55,9 +55,10 @@ def atomic_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     back if the new one cannot be moved to `target`; a crash between these two steps leaves the old
     folder next to it, as `.NAME.….old`.
     """
-    if target.exists() and not overwrite and not _is_empty(target):
+    if target.exists() and not force and not _is_empty(target):
         raise FolderError(
-            f"{target} already exists", fix="choose another name, or overwrite it with --force"
+            f"{target} already exists",
+            fix="choose another name, or overwrite it with --force (force=True in Python)",
         )
     given, target = target, Path(os.path.realpath(target))  # a symbolic link is kept
     try:
@@ -95,7 +96,7 @@ def atomic_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
     of one model with the weights of another.
     """
     pending = folder / PENDING_MODEL
-    with atomic_folder(pending, overwrite=True) as work:
+    with atomic_folder(pending, force=True) as work:
         yield work
     files = [path.relative_to(pending) for path in sorted(pending.rglob("*")) if path.is_file()]
     for name in (WEIGHTS_FILE, *(name for name in optional if not (pending / name).exists())):

@@ -225,15 +225,15 @@ class Model(ModelMethods, Generic[M, C]):
             self.feature_head.to(target)
         return self
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a model folder atomically.
 
-        An existing folder that is not empty is replaced only with `overwrite`.
+        An existing folder that is not empty is replaced only with `force`.
         """
         from cloze.checkpoint.atomic import atomic_folder, translate_write_errors
 
         target = Path(folder)
-        with translate_write_errors(target), atomic_folder(target, overwrite=overwrite) as work:
+        with translate_write_errors(target), atomic_folder(target, force=force) as work:
             self._write(work)
         return target
 

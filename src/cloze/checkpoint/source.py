@@ -168,7 +168,7 @@ def _missing_error(name: str) -> FolderError:
     first = name.partition("/")[0]
     if close:
         kinds = f"did you mean {' or '.join(close[:3])}?"
-    elif _HUB_NAME.fullmatch(name) and first not in {".", ".."}:
+    elif _HUB_NAME.fullmatch(name) and first not in {".", ".."} and Path(first).is_dir():
         kinds += f" (if it is such a name, rename the local folder {first})"
     is_path = "/" in name or "\\" in name
     other = "" if is_path else ", and no built-in model of that name"

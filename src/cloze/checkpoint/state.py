@@ -131,7 +131,9 @@ def parse_state_name(path: Path) -> tuple[int, int]:
 def _write(work: Path, state: SavedState) -> None:
     for name, tensors in state.tensors.items():
         save_file(dict(tensors), work / f"{name}.safetensors")
-    (work / METADATA).write_bytes(_encode_json({"step": state.step, **state.metadata}))
+    # not sorted, so that a resumed run prints its scores in the same order
+    metadata = _encode_json({"step": state.step, **state.metadata}, sort_keys=False)
+    (work / METADATA).write_bytes(metadata)
     paths = sorted(work.iterdir())
     for path in paths:
         sync_to_disk(path)
@@ -166,8 +168,8 @@ def _make_manifest(files: Mapping[str, Any]) -> dict[str, Any]:
     return {"format_version": FORMAT_VERSION, "files": files, "sha256": digest}
 
 
-def _encode_json(content: object) -> bytes:
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+def _encode_json(content: object, *, sort_keys: bool = True) -> bytes:
+    text = json.dumps(content, indent=1, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 

@@ -112,6 +112,8 @@ def compare(
     if report is not None:
         names = ", ".join(Path(file).name for file in files)
         result.save(report, title=f"{len(result.entries)} models on {names}")
+        if not quiet:
+            print_note(f"report: {report}")
     if as_json:
         print_json(result.to_dict())
         return

@@ -22,6 +22,7 @@ from cloze.cli.common import (
     TextColumn,
     Truncation,
     check_page_path,
+    print_note,
     print_skipped,
     progress,
 )
@@ -148,6 +149,8 @@ def evaluate(
     if report is not None:
         files = ", ".join(Path(one).name for one in data)
         result.save(report, title=f"{Path(model).name} on {files}")
+        if not quiet:
+            print_note(f"report: {report}")
     if as_json:
         print_json(result.to_dict())
     else:

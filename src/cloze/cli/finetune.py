@@ -17,7 +17,6 @@ from cloze.cli.training import (
     run_training,
     settings_to_resume,
 )
-from cloze.files import check_output_path
 
 _PAIRED = ("--train", "--dev")
 
@@ -88,7 +87,9 @@ def finetune(
         completed.model.init_from or None,
         [*(train or completed.data.train), *(dev or completed.data.dev)],
     )
-    check_output_path(out, force)
+    from cloze.train.run_files import check_run_path
+
+    check_run_path(out, force)
     import cloze
 
     tune = partial(cloze.finetune, None, None, train or [], out, completed, dev=dev or [])

@@ -34,10 +34,10 @@ LARGEST = torch.finfo(FLOAT8).max  # 448
 DAMPING = 0.01  # of the mean square of an input, for directions that the text does not contain
 
 
-def save_float8(model: Model, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+def save_float8(model: Model, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
     """As `model.save`, with eight bits for each number of a matrix."""
     target = Path(folder)
-    with atomic_folder(target, overwrite=overwrite) as work:
+    with atomic_folder(target, force=force) as work:
         model.save_into(work)
         file = work / WEIGHTS_FILE
         tensors = {name: to_float8(tensor) for name, tensor in load_file(file).items()}

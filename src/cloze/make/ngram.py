@@ -137,7 +137,7 @@ def train_ngram(
             )
             made = Model(module=module, config=module.config, tokenizer=tokenizer)
             with replace_model(target) as work:
-                made.save(work, overwrite=True)
+                made.save(work, force=True)
     return load(target)
 
 

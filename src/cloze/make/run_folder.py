@@ -15,7 +15,7 @@ from cloze.checkpoint.weights import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE
 from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
 from cloze.errors import FolderError, InputError
-from cloze.files import LOCK_FILE, PathLike, check_output_path, expand_user, write_text
+from cloze.files import LOCK_FILE, PathLike, expand_user, write_text
 from cloze.train.fit import RunOptions
 from cloze.train.loggers import TENSORBOARD, require_tensorboard
 from cloze.train.run_files import (
@@ -31,6 +31,7 @@ from cloze.train.run_files import (
     STATE,
     TRIALS,
     VOCABULARY,
+    check_run_path,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def start_run(
         force: allow a folder that is not empty.
         separate_from: what the run reads and must not overwrite, by what it is ("model").
     """
-    folder = check_output_path(out, force)
+    folder = check_run_path(out, force)
     for what, path in (separate_from or {}).items():
         if path is not None:
             check_separate(folder, path, what=what)
@@ -220,7 +221,7 @@ def find_run_recipe(out: PathLike) -> Path:
     if not path.is_file():
         raise FolderError(
             f"{out} does not contain a run to resume",
-            fix=f"name the --out folder of a run: it contains {RECIPE}",
+            fix=f"give the folder of a run (--out): it contains {RECIPE}",
         )
     return path
 

@@ -106,5 +106,5 @@ def train_word2vec(
         model = make_vector_model(vectors, {"run": asdict(settings), "vocabulary": asdict(text)})
         if folder is not None:
             with replace_model(folder) as work:
-                model.save(work, overwrite=True)
+                model.save(work, force=True)
     return model

@@ -108,7 +108,9 @@ def _describe_encoder_scores(contents: Contents) -> str:
         return "the metrics of its task on labelled data"
     if not {"mlm", "lm"} & set(contents.task_heads):
         return "correlation of text similarities with ratings"
-    return "perplexity and bits per byte" if contents.is_causal else "MLM and NSP accuracy on text"
+    if contents.is_causal:
+        return "perplexity and bits per byte"
+    return f"MLM {'and NSP ' if 'nsp' in contents.task_heads else ''}accuracy on text"
 
 
 def _make_fixed_capabilities(**functions: str) -> Capabilities:

@@ -211,8 +211,8 @@ def _check_same_kind(kinds: Mapping[str, str]) -> str:
     if "masked" in found and kinds[first] == "masked":
         raise InputError(
             "masked language models cannot be compared: masked tokens depend on the vocabulary",
-            fix="evaluate each model separately, or compare on rated pairs of texts (pair_column, "
-            "label_column)",
+            fix="evaluate each model separately, or compare on rated pairs of texts: name their "
+            "columns with --pair-column and --label-column (pair_column=, label_column= in Python)",
         )
     for name, kind in kinds.items():
         if kind != kinds[first]:

@@ -40,7 +40,7 @@ FORMATS = {
         lambda model, out, force: _write_arpa(model, out, force=force),
     ),
     "huggingface": Format(
-        ("encoder",), "an encoder", lambda model, out, force: model.save(out, overwrite=force)
+        ("encoder",), "an encoder", lambda model, out, force: model.save(out, force=force)
     ),
 }
 """word2vec text format (binary for .bin files), ARPA (compressed for .gz files), and the folder

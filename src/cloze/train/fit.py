@@ -93,6 +93,7 @@ def fit(job: TrainingJob) -> RunResult:
     resume_training_state(state, job.out / STATE, job.fingerprint)
     job.on_start()
     best, evaluated = _notes(state)
+    start = state.progress.step
     job.out.mkdir(parents=True, exist_ok=True)
     watch = FolderWatch(job.out)
     with (
@@ -109,6 +110,8 @@ def fit(job: TrainingJob) -> RunResult:
         stopped = _stop_reason(state, stop)
         if stopped is None and _is_final_due(job, evaluated):
             _evaluate_last(job, best, evaluated)
+        elif stopped is None and state.progress.step == start > 0:
+            job.callbacks.on_log(f"the run in {job.out} is finished already, at step {start:,}")
         watch.check()
         if job.save_model is not None and not best["step"]:  # nothing to choose by: the last model
             _save_model(job)

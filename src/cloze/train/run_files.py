@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloze.errors import FolderError
-from cloze.files import replace_non_finite, write_bytes
+from cloze.errors import FolderError, InputError
+from cloze.files import PathLike, check_output_path, replace_non_finite, write_bytes
 
 RECIPE, STATE, METRICS_FILE, REPORT = "recipe.toml", "state", "metrics.jsonl", "report.html"
 CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of raw text, of labelled data
@@ -15,6 +15,24 @@ FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # 
 EXAMPLES = "examples.json"  # confusion matrix and examples of labelled dev data
 TRIALS = "trials.json"  # the finished ones of several runs
 VOCABULARY = "vocabulary"  # folder of the tokenizer that was learned for the run
+
+
+def check_run_path(path: PathLike, force: bool = False) -> Path:
+    """Check that a new run can be written to a folder, which must not exist unless `force`.
+
+    If it contains a run that can be resumed, the error says how.
+    """
+    try:
+        return check_output_path(path, force)
+    except InputError:
+        folder = Path(path)
+        if force or not ((folder / STATE).is_dir() or (folder / TRIALS).is_file()):
+            raise
+    raise InputError(
+        f"{folder} already exists and contains a training run",
+        fix="to continue it, append --resume (cloze.resume(folder) in Python); else choose another "
+        "path, or overwrite it with --force (force=True in Python)",
+    )
 
 
 class FolderWatch:

@@ -26,7 +26,7 @@ def old(tmp_path):
 
 
 def overwrite(target, *, fail=False):
-    with atomic_folder(target, overwrite=True) as work:
+    with atomic_folder(target, force=True) as work:
         (work / "new").write_text("")
         if fail:
             raise OSError(28, "No space left on device")
@@ -48,7 +48,7 @@ def test_a_full_disk_is_reported_and_the_old_model_stays(old, error, monkeypatch
 
     model = neural_model("lstm")
     monkeypatch.setattr("cloze.checkpoint.modules.save_file", full)
-    for write in (lambda: model.save(old, overwrite=True), lambda: model.save_into(old)):
+    for write in (lambda: model.save(old, force=True), lambda: model.save_into(old)):
         with raises(FolderError, "disk", fix="--resume"):
             write()
         assert files_of(old.parent) == {"m/old"}
@@ -133,7 +133,7 @@ def test_leftovers_of_a_killed_process_are_removed(old):
     others = {".m.0123abcd.new.old", ".m.cafe", ".n.0123abcd.new", ".m.notahexa.new"}
     for name in others:
         old.with_name(name).mkdir()
-    with atomic_folder(old.with_name("m"), overwrite=True) as living:
+    with atomic_folder(old.with_name("m"), force=True) as living:
         overwrite(old)
         assert living.exists()
     assert {path.name for path in old.parent.iterdir()} == {"m", *others}
@@ -141,7 +141,7 @@ def test_leftovers_of_a_killed_process_are_removed(old):
 
 def test_an_error_names_the_folder_and_not_the_temporary_one(old):
     def fails(error):
-        with atomic_folder(old, overwrite=True) as work:
+        with atomic_folder(old, force=True) as work:
             raise error(work)
 
     for error in (

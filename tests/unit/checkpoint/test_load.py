@@ -236,13 +236,13 @@ def test_missing_weights_are_an_error_unless_allowed(folder):
 # Saving
 
 
-def test_saving_overwrites_only_with_overwrite(folder):
+def test_saving_overwrites_only_with_force(folder):
     before = (folder / "model.safetensors").read_bytes()
-    with raises(FolderError, "exists"):
+    with raises(FolderError, "exists", fix="force=True"):
         model_with().save(folder)
     assert (folder / "model.safetensors").read_bytes() == before
     (folder / "stray").write_text("x")
-    model_with().save(folder, overwrite=True)
+    model_with().save(folder, force=True)
     assert "stray" not in files_of(folder)
     assert list(folder.parent.iterdir()) == [folder]
 

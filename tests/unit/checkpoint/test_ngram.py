@@ -73,7 +73,7 @@ def test_an_order_without_n_grams(tmp_path):
 def test_nothing_is_overwritten_without_force(model, folder):
     with raises(FolderError, "exists"):
         model.save(folder)
-    model.save(folder, overwrite=True)
+    model.save(folder, force=True)
 
 
 def test_write_errors_are_reported(model, tmp_path):

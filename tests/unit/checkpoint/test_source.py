@@ -67,6 +67,15 @@ def test_the_error_for_an_unknown_name_lists_the_built_in_models(stand_in):
         cloze.load("something")
 
 
+def test_only_an_existing_folder_is_suggested_for_renaming(stand_in):
+    with raises(FolderError, "runs/none") as raised:
+        cloze.load("runs/none")
+    assert "rename" not in raised.value.fix
+    Path("runs").mkdir()
+    with raises(FolderError, "runs/none", fix="rename the local folder runs"):
+        cloze.load("runs/none")
+
+
 def test_an_installation_without_models_is_reported(place):
     assert cloze.builtin() == {}
     with raises(FolderError, "built-in", fix=("cloze-en", "install")):

@@ -90,10 +90,10 @@ def test_unknown_counts_stay_unknown(tmp_path):
     assert cloze.load(model().save(tmp_path / "words")).module.counts is None
 
 
-def test_a_folder_is_replaced_only_with_overwrite(folder):
+def test_a_folder_is_replaced_only_with_force(folder):
     with raises(FolderError, "exists"):
         model().save(folder)
-    model().save(folder, overwrite=True)
+    model().save(folder, force=True)
 
 
 def change(folder, **changes):

@@ -66,7 +66,7 @@ def test_what_is_there_is_kept(model, tmp_path):
     save_float8(model, tmp_path / "small")
     with raises(FolderError, "exists", fix="--force"):
         save_float8(model, tmp_path / "small")
-    save_float8(model, tmp_path / "small", overwrite=True)
+    save_float8(model, tmp_path / "small", force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
 
 

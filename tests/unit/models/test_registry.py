@@ -102,6 +102,8 @@ def test_the_capabilities_of_encoders():
     assert able("sequence") == {"classify"}
     assert able("mlm", is_causal=True) == {"suggest", "generate", "score"}
     assert able("span", is_causal=True) == {"answer"}
+    assert "NSP" not in encoder_capabilities(Contents(task_heads=("mlm",)))["evaluate"]
+    assert "NSP" in encoder_capabilities(Contents(task_heads=("mlm", "nsp")))["evaluate"]
 
 
 PLUGIN = Family(

@@ -135,6 +135,7 @@ def _train(
         return _describe(result, folder, recipe, data, trials, len(plan_trials(recipe)))
     trials = read_trials(folder)
     if trials:  # all are finished, and the recipe is that of the best one
+        callbacks.on_log(f"the runs in {folder} are finished already")
         result = best_trial(trials.values())
         return _describe(result, folder, recipe, data, trials, len(trials))
     return _describe(train(recipe, folder), folder, recipe, data, {}, 1)

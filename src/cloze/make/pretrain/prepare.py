@@ -11,7 +11,7 @@ from cloze.data.input_files import find_files
 from cloze.data.prepare import check_corpus_folder, resolve_segmenter
 from cloze.data.sources import Source, is_stream, read_rows, store_streams
 from cloze.errors import ConfigError, InputError
-from cloze.files import check_output_path, find_existing_folder
+from cloze.files import find_existing_folder
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.recipe.pretrain import EncoderRecipe, check_processes, is_fast
 from cloze.make.run_folder import (
@@ -28,7 +28,7 @@ from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
 from cloze.train.loggers import TENSORBOARD
-from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE
+from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, check_run_path
 
 # What a plan leaves for its run, and a run that failed before it saved a state.
 REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS_FILE, TENSORBOARD})
@@ -88,7 +88,7 @@ def _check_folder(out: Path, *, force: bool, planned: bool) -> None:
             f"{out} contains {min(inside - REUSABLE)}, and a plan overwrites nothing",
             fix="choose a new folder for the plan",
         )
-    check_output_path(out, force or inside <= REUSABLE)
+    check_run_path(out, force or inside <= REUSABLE)
 
 
 def _check_recipe(recipe: EncoderRecipe, out: Path, distributed: DistributedContext) -> None:
