@@ -25,8 +25,19 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 LOCK_FILE = ".lock"  # locked by the process that writes to a folder
 MAX_BYTES = 16 << 20  # far more than any configuration file has
+# of data files, which are easily mistaken for texts
+_DATA_ENDINGS = {
+    *(".txt", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".conll"),
+    *(".gz", ".xz", ".zst"),
+}
 _MAX_SCANNED = 300  # entries of a folder that are compared with a mistyped name
 _FIX = "download or write the file again, or fix it"
+
+
+def is_data_file(text: str) -> bool:
+    """Whether a text is the name of a data file, which was probably to be read."""
+    ending = os.path.splitext(text)[1]  # noqa: PTH122 - pathlib is slow
+    return ending in _DATA_ENDINGS and os.path.isfile(text)  # noqa: PTH113
 
 
 @contextmanager

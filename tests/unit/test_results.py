@@ -186,7 +186,7 @@ def test_tables_have_a_row_per_prediction() -> None:
             "score": 0.75,
         }
     ]
-    assert [row["answer"] for row in make_answer("Who?", "The dog slept.").to_records()] == [
+    assert [row["text"] for row in make_answer("Who?", "The dog slept.").to_records()] == [
         "dog",
         "",
     ]

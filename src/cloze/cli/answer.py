@@ -119,9 +119,11 @@ def _read_questions(
     from cloze.data.labelled.examples import Origin, QuestionExample
     from cloze.data.labelled.questions import read_question_examples
     from cloze.data.sources import read_rows
+    from cloze.tasks.inputs import check_contexts
 
     if question is not None and context is not None:
         text = "\n".join(row.text for row in read_rows("-")) if context == "-" else context
+        check_contexts(question, text)
         origin = Origin(file="QUESTION", line=1)
         return iter([QuestionExample(question=question, context=text, origin=origin)])
     examples = read_question_examples(list(files or []), on_error=outcomes.on_error)

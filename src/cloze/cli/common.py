@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cloze.errors import ClozeError, InputError
-from cloze.files import open_for_writing
+from cloze.files import is_data_file, open_for_writing
 from cloze.terminal import LINES, escape_control_characters
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ FAILED = 1
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
-_ENDINGS = {".txt", ".tsv", ".csv", ".json", ".jsonl", ".parquet", ".conll", ".gz", ".xz", ".zst"}
 ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 # sections of the help, after the options of the command itself
 INPUT, GENERAL = "Input", "General"
@@ -330,8 +329,7 @@ def read_inputs(
 def _warn_of_files(inputs: Iterable[str]) -> None:
     """Warn if a text is the name of a file, which is read only with --file."""
     for text in inputs:
-        is_name = os.path.splitext(text)[1] in _ENDINGS and os.path.isfile(text)  # noqa: PTH113, PTH122 - pathlib is slow
-        if is_name:
+        if is_data_file(text):
             message = f"{text} is processed as a text; to read the file, use --file {text}"
             _print_label("warning:", "yellow", message)
 

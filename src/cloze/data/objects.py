@@ -73,10 +73,12 @@ def _find_iterator(source: Any) -> Callable[[], Iterator[Any]] | None:  # noqa: 
 
 
 def pair_texts_with_labels(source: object) -> Rows | None:
-    """The rows of a tuple (texts, labels); None if it is anything else.
+    """The rows of a tuple (texts, labels) or of a list of (text, label); None for anything else.
 
     A text may be a pair of texts.
     """
+    if isinstance(source, list) and source and all(map(_is_labelled_text, source)):
+        source = tuple(map(list, zip(*source, strict=True)))
     if not isinstance(source, tuple) or len(source) != _PAIR or not all(map(_is_column, source)):
         return None
     texts, labels = source
@@ -101,6 +103,10 @@ def pair_texts_with_labels(source: object) -> Rows | None:
         return _open_columns(source, ["text", "label"], [texts, labels])
     pairs = [[one[index] for one in texts] for index in range(_PAIR)]
     return _open_columns(source, ["sentence1", "sentence2", "label"], [*pairs, labels])
+
+
+def _is_labelled_text(one: object) -> bool:
+    return type(one) is tuple and len(one) == _PAIR and isinstance(one[0], str | tuple)
 
 
 def peek_first(source: Iterable[Any]) -> Any:  # noqa: ANN401

@@ -74,11 +74,15 @@ def check_complete(outcomes: Iterable[T | InputError], file: str) -> Iterator[T 
         yield error
     else:
         if empty:
-            yield (
-                InputError(f"{STDIN} is empty", fix="pipe in data, or name a file")
-                if file == STDIN
-                else InputError(f"{file}: the file is empty", fix="leave it out")
-            )
+            yield _empty_error(file)
+
+
+def _empty_error(file: str) -> InputError:
+    if file == STDIN:
+        return InputError(f"{STDIN} is empty", fix="pipe in data, or name a file")
+    if file.startswith("<"):  # an object
+        return InputError(f"{file[1:-1]}: the table is empty", fix="pass a table with rows")
+    return InputError(f"{file}: the file is empty", fix="leave it out")
 
 
 def _read_text_format(path: Path, read: "Reader", column: str | None) -> Iterator[RowOrError]:

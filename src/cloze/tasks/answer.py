@@ -69,7 +69,7 @@ class AnswerResult(Result):
     no_answer_margin: float  # logit of "no answer" minus that of the best span; inf without a span
     truncated_chars: int = 0  # characters of question and context left out by truncation
 
-    record_columns = ("question", "answer", "start", "end", "logit", "probability", "context")
+    record_columns = ("question", "text", "start", "end", "logit", "probability", "context")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the question."""
@@ -83,8 +83,8 @@ class AnswerResult(Result):
     def to_records(self) -> list[dict[str, Any]]:
         """A row per candidate, best first."""
         return [
-            {"question": self.question, "answer": one.pop("text"), **one, "context": self.context}
-            for one in map(asdict, self.candidates)
+            {"question": self.question, **asdict(one), "context": self.context}
+            for one in self.candidates
         ]
 
     def _repr_html_(self) -> str:

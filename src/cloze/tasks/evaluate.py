@@ -12,6 +12,7 @@
 
 from __future__ import annotations  # `help` shows types by their short names
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -147,7 +148,7 @@ def evaluate(
         check_predictions_path(predictions, force=force)
     with open_progress(progress) as show:
         result = resolve(evaluator.function)(found, data, progress=show, **chosen)
-    named = replace(result, model=name or (None if model is found else str(model)))
+    named = replace(result, model=name or _name_model(model))
     if not isinstance(named, Evaluation):
         return named
     if truncation is None:
@@ -155,3 +156,12 @@ def evaluate(
     if predictions is not None:
         write_predictions(named, predictions, force=force)
     return replace(named, worst=worst)
+
+
+def _name_model(model: object) -> str:
+    """The folder or the name that was given; of an object its folder, else its family."""
+    if isinstance(model, str | os.PathLike):
+        return str(model)
+    if isinstance(model, Model):
+        return str(model.folder or model.family.name)
+    return type(model).__name__

@@ -16,6 +16,7 @@ from cloze.checkpoint.model import Model, not_a_model_error, unsupported_functio
 from cloze.config import one_of
 from cloze.data.objects import Frame, is_table, open_rows
 from cloze.errors import InputError, TruncationWarning
+from cloze.files import is_data_file
 from cloze.models.registry import Kind
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def check_texts(
     with a text column (`text_column`, or found by its name as in training).
     """
     if isinstance(given, str):
+        _warn_of_file(given)
         return [given]
     if is_table(given):
         return _read_texts(given, text_column)
@@ -96,6 +98,15 @@ def check_texts(
             "text_column is given, but the texts are not in a table", fix="leave text_column out"
         )
     return [check_text(one, f"{name} {number:,}") for number, one in enumerate(several, 1)]
+
+
+def _warn_of_file(text: str) -> None:
+    if is_data_file(text):
+        warnings.warn(
+            f"{text} is processed as a text; to process the texts in the file, pass a list of "
+            "them or a data frame",
+            stacklevel=_find_stacklevel(),
+        )
 
 
 def _read_texts(table: Any, text_column: str | int | None) -> list[str]:  # noqa: ANN401
@@ -156,6 +167,12 @@ def check_pairs(
 def check_contexts(question: object, context: object) -> list[tuple[str, str]]:
     """Check questions, and pair each with its context, or all with one."""
     questions, contexts = check_texts(question, "question"), check_texts(context, "context")
+    empty = next((number for number, one in enumerate(contexts, 1) if not one.strip()), None)
+    if empty is not None:
+        raise InputError(
+            "the context is empty" if isinstance(context, str) else f"context {empty:,} is empty",
+            fix="pass the text that contains the answer",
+        )
     if isinstance(context, str):
         contexts *= len(questions)
     elif len(questions) != len(contexts) or isinstance(question, str):

@@ -114,7 +114,7 @@ def test_classes_of_a_data_set_have_names():
     for source in (data, data.to_iterable_dataset(), [data]):
         made = read_labelled_data(recipe, source, data)
         assert [one.label for one in made.train] == [one.label for one in texts(20)]
-        assert str(made.dev[0].origin).endswith("Dataset>:1")
+        assert str(made.dev[0].origin) == "dev, row 1"
     with raises(InputError, "DatasetDict", fix="train"):
         read_labelled_data(recipe, datasets.DatasetDict(train=data), ())
 
@@ -214,3 +214,30 @@ def test_a_label_for_nearly_every_row_is_the_wrong_column(base, tmp_path):
     with raises(InputError, "label column", "different labels", fix="label_column=") as caught:
         cloze.finetune("classify", base, frame, tmp_path / "m")
     assert len(str(caught.value)) < 400
+
+
+def test_text_and_label_tuples_are_examples(base, tmp_path):
+    recipe = complete_finetuning(task="classify")
+    rows = [("a b", "yes"), ("c d", "no")]
+    found = read_labelled_data(recipe, rows * 20, rows)
+    assert [(one.text, one.label) for one in found.dev] == rows
+    assert found.labels == ("no", "yes")
+    pairs = [(("a", "b"), 1), (("c", "d"), 0)]
+    found = read_labelled_data(recipe, pairs * 20, pairs)
+    assert [(one.text, one.pair, one.label) for one in found.dev] == [
+        ("a", "b", "1"),
+        ("c", "d", "0"),
+    ]
+    with raises(InputError, "classify", fix=("(text, label)", "TextExample")):
+        read_labelled_data(recipe, [("a b", "yes", 3)], ())
+
+
+def test_errors_in_tables_say_which_and_which_row():
+    recipe = complete_finetuning(task="classify")
+    train = pd.DataFrame({"text": ["a", "b", "c"], "label": ["yes", "no", "no"]})
+    with raises(InputError, "train, row 2"):
+        read_labelled_data(recipe, train.assign(label=["yes", None, "no"]), ())
+    with raises(InputError, "dev, row 3", "'maybe'"):
+        read_labelled_data(recipe, train, train.assign(label=["yes", "no", "maybe"]))
+    with raises(InputError, "dev", "table is empty", fix="rows"):
+        read_labelled_data(recipe, train, train[:0])

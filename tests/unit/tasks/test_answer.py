@@ -152,7 +152,7 @@ def test_none_is_the_answer_when_it_leads_by_more_than_the_threshold(model):
 
 
 def test_an_empty_context_tells_nothing(model):
-    found = cloze.answer(model, "the cat", "")
+    (found,) = predict(model, [asked("")])  # of a data file
     assert (found.text, found.start, found.end, found.no_answer_margin) == ("", 0, 0, float("inf"))
     assert found.candidates[0].probability == 1.0
     assert cloze.answer(model, "", "the cat").text in "the cat"
@@ -276,3 +276,10 @@ def test_every_real_answer_is_whole_in_a_window(data_dir, language, vocabulary):
             covered = example.context[item.chars[first, 0] : item.chars[last, 1]]
             assert example.answers[0].text in covered
             assert len(covered) <= len(example.answers[0].text) + 10
+
+
+@pytest.mark.parametrize(("contexts", "name"), [(" ", "context"), (["a b", ""], "context 2")])
+def test_an_empty_context_is_an_error(model, contexts, name):
+    question = "a" if isinstance(contexts, str) else ["a", "a"]
+    with raises(InputError, name, "empty", fix="answer"):
+        cloze.answer(model, question, contexts)

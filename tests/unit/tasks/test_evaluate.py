@@ -424,3 +424,11 @@ def test_the_baseline_of_several_labels_is_the_best_constant_prediction():
     rows = [{"text": "a", "label": label} for label in (["a", "b"], ["a"], ["b", "a"], [])]
     # a and b for all: 5 of 8 are right, and all 5 labels are found
     assert cloze.evaluate(several, rows).baseline == {"majority_baseline": pytest.approx(10 / 13)}
+
+
+def test_a_result_names_the_model(tmp_path):
+    model = classifier()
+    assert evaluate(model, texts()).model == "bert"
+    assert set(evaluate(model, texts(), name="mine").to_pandas()["model"]) == {"mine"}
+    folder = model.save(tmp_path / "m")
+    assert set(evaluate(cloze.load(folder), texts()).to_pandas()["model"]) == {str(folder)}

@@ -221,3 +221,12 @@ def test_a_path_that_is_not_there():
     for verb in ASKED:
         with raises(ClozeError, "runs-that/never/were"):
             ASKED[verb]("runs-that/never/were")
+
+
+def test_the_name_of_a_file_as_a_text_is_warned_of(tmp_path, recwarn):
+    file, model = tmp_path / "new.csv", tiny_model("sequence")
+    cloze.classify(model, str(file))  # there is no such file
+    assert not [one for one in recwarn if "new.csv" in str(one.message)]
+    file.write_text("text\na\n")
+    with pytest.warns(UserWarning, match=r"new\.csv is processed as a text"):
+        cloze.classify(model, str(file))

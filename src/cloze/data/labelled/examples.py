@@ -10,6 +10,7 @@ from cloze.text.long_texts import Gap
 
 SHOWN_LABELS = 6  # in an error
 LABEL_CHARS = 40
+TRAIN, DEV = "<train>", "<dev>"  # tables that are passed to `finetune`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,12 @@ class Origin:
     id: str | None = None  # its id in the data, if there is one
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.file else f"example {self.line}"
+        return format_position(self.file, self.line) if self.file else f"example {self.line}"
+
+
+def format_position(file: str, line: int) -> str:
+    """A line of a file, or a row of the training or dev table, for a message."""
+    return f"{file[1:-1]}, row {line:,}" if file in (TRAIN, DEV) else f"{file}:{line}"
 
 
 UNKNOWN_ORIGIN = Origin()

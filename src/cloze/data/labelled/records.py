@@ -23,7 +23,7 @@ from cloze.data.input_files import (
     open_text,
     split_endings,
 )
-from cloze.data.labelled.examples import Origin
+from cloze.data.labelled.examples import Origin, format_position
 from cloze.data.labelled.formats import describe_wrong_format
 from cloze.data.objects import Rows, open_rows, pair_texts_with_labels
 from cloze.data.readers import (
@@ -136,7 +136,7 @@ class Record(NamedTuple):
 
     @property
     def where(self) -> str:
-        return f"{self.file}:{self.line}"
+        return format_position(self.file, self.line)
 
     def make_origin(self, name: object = None) -> Origin:
         return Origin(file=self.file, line=self.line, id=None if name is None else str(name))

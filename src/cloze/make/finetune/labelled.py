@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
+from reprlib import repr as shorten
 from statistics import fmean
 from typing import Any
 
@@ -19,6 +20,8 @@ from cloze.checkpoint.task import Task
 from cloze.config import one_of
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import (
+    DEV,
+    TRAIN,
     UNKNOWN_ORIGIN,
     ChoiceExample,
     QuestionExample,
@@ -28,7 +31,7 @@ from cloze.data.labelled.examples import (
     label_index,
 )
 from cloze.data.labelled.formats import EXPECTED
-from cloze.data.objects import Frame, open_rows, pair_texts_with_labels
+from cloze.data.objects import Frame, Rows, open_rows, pair_texts_with_labels
 from cloze.data.randomness import Purpose, make_generator
 from cloze.device import resolve_device
 from cloze.errors import InputError
@@ -368,6 +371,9 @@ def _read_examples(
     train: Sequence[Any] = (),
 ) -> Iterator[Any]:
     listed = list_sources(given)
+    for one in listed:
+        if isinstance(one, Rows):
+            one.name = DEV if train else TRAIN
     if listed and not _is_source(listed[0]):
         _check_examples(recipe.task, listed)
         return iter(listed)
@@ -403,8 +409,9 @@ def _check_examples(task: str, given: Sequence[Any]) -> None:
     for one in given:
         if not isinstance(one, wanted):
             raise InputError(
-                f"{str(one)[:80]} is not an example for the task {task}",
-                fix=f"pass {wanted.__name__} objects, mappings or files",
+                f"{shorten(one)} is not an example for the task {task}",
+                fix=f"pass files, a data frame, mappings, {wanted.__name__} objects"
+                + (", or (text, label) tuples" if task == "classify" else ""),
             )
 
 
