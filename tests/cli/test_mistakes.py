@@ -86,6 +86,13 @@ MISTAKES: list[tuple[list[str], list[str], list[str]]] = [
     (tune("classify", "films.tsv", "--learning-rate", "1e-4"), ["--learning-rate", "--lr"], []),
     (tune("classify", "films.tsv", "--output_dir", "x"), ["--output_dir", "--out"], []),
     (tune("classify", "films.tsv", "--epoch", "2"), ["--epoch", "--epochs"], []),
+    (tune("classify", "films.tsv", "--lr", "abc"), ["--lr", "'abc' is not a number"], []),
+    (tune("classify", "films.tsv", "--batch-size", "1.5"), ["'1.5' is not a whole number"], []),
+    (
+        tune("classify", "films.tsv", "--schedule", "cosin"),
+        ["--schedule", "'cosin' is not one of linear, cosine", "did you mean cosine?"],
+        [],
+    ),
     (tune("classify", "films.tsv", "--set", "epochs=2"), ["epochs"], ["run.epochs"]),
     (["finetune", "tag", "cloze-en", "films.tsv", "--out", "x"], ["films.tsv", "--train"], []),
     (["pretrain", "text.txt", "--steps", "1"], ["--out"], []),

@@ -172,7 +172,32 @@ class _LazyCoercion:
             item_type in (str, int, float) and found <= {item_type}
         ):
             return list(items) if several else value
-        return self.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return self.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as error:
+            wrong = (_describe_wrong_value(item, item_type) for item in items)
+            error.message = next(filter(None, wrong), error.message)
+            raise
+
+
+def _describe_wrong_value(value: object, kind: Any) -> str | None:  # noqa: ANN401
+    """What is wrong with a value that is no number or not one of the choices; None if neither."""
+    if get_origin(kind) is Literal:
+        choices = [str(choice) for choice in get_args(kind)]
+        if value in choices:
+            return None
+        from difflib import get_close_matches
+
+        close = get_close_matches(str(value).lower(), choices, 1)
+        fix = f"; did you mean {close[0]}?" if close else ""
+        return f"{value!r} is not one of {', '.join(choices)}{fix}"
+    if kind not in (int, float):
+        return None
+    try:
+        kind(value)
+    except ValueError:
+        return f"{value!r} is not a {'whole ' if kind is int else ''}number"
+    return None
 
 
 def _shared_parameter(name: str) -> inspect.Parameter:

@@ -57,7 +57,7 @@ def fit_best(
     save_model: Callable[[], object],
     callbacks: CallbackList,
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps,
-    faster_steps: str = "a smaller --batch-size",
+    faster_steps: str = "a smaller batch size (--batch-size)",
 ) -> RunResult:
     """Train with one batch per step, evaluate as the recipe says, and save the best model.
 
@@ -83,7 +83,9 @@ def fit_best(
             wrap_steps=wrap_steps,
             advice=BudgetAdvice(
                 faster_steps=faster_steps,
-                more_steps="more --steps" if run.steps else "more --epochs, or smaller batches",
+                more_steps="more steps (--steps; steps= in Python)"
+                if run.steps
+                else "more epochs (--epochs; epochs= in Python), or smaller batches",
                 steps_per_epoch=steps_per_epoch,
             ),
         )

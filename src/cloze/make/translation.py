@@ -151,7 +151,7 @@ def _train(
         evaluate=evaluation,
         save_model=save_model,
         callbacks=callbacks,
-        faster_steps="a smaller --batch-tokens",
+        faster_steps="smaller batches (--batch-tokens)",
     )
     left_out = data.num_blank + len(data) - fitting.kept
     _write_outputs(out, data, dev, left_out)

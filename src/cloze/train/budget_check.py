@@ -17,8 +17,8 @@ _LARGE_STEP = 0.1  # fraction of the budget: one step is enough to know
 class BudgetAdvice:
     """What helps against a budget that is too small."""
 
-    faster_steps: str  # "a smaller --batch-size"
-    more_steps: str = "more --steps"  # where their number is given
+    faster_steps: str  # "a smaller batch size (--batch-size)"
+    more_steps: str = "more steps (--steps)"  # where their number is given
     steps_per_epoch: int | None = None  # of runs that should read all of their data
 
 

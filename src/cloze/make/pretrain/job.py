@@ -189,7 +189,7 @@ def _train(
                 advice=BudgetAdvice(
                     faster_steps=f"a smaller model (--preset tiny), --max-length (now "
                     f"{recipe.sampling.max_length:,}) or --batch-tokens",
-                    more_steps="more --steps, --epochs or --minutes",
+                    more_steps="more steps, epochs or minutes (--steps, --epochs, --minutes)",
                 ),
             )
         )
