@@ -4,7 +4,7 @@ A function returns one result for one input, and `Results`, which is a list, for
 """
 
 from collections.abc import Sequence
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, Field, asdict, fields
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar, cast, overload
 
@@ -27,9 +27,7 @@ class Result:
         """The fields that differ from their default; long values are shortened."""
         values = ((one, getattr(self, one.name)) for one in fields(cast(Any, self)) if one.repr)
         shown = (
-            f"{one.name}={_shorten(value)}"
-            for one, value in values
-            if one.default is MISSING or value != one.default
+            f"{one.name}={_shorten(value)}" for one, value in values if not _is_default(one, value)
         )
         return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -84,6 +82,12 @@ class Results(list[T]):
         if len(self) <= MAX_SHOWN:
             return f"<div>{shown}</div>"
         return f'<div>{shown}<div style="opacity: .7">{MAX_SHOWN} of {len(self):,}</div></div>'
+
+
+def _is_default(one: Field[Any], value: object) -> bool:
+    if one.default_factory is not MISSING:
+        return bool(value == one.default_factory())
+    return one.default is not MISSING and bool(value == one.default)
 
 
 def _shorten(value: object) -> str:

@@ -23,6 +23,7 @@ from cloze.tasks.similar import Neighbor, OddOneOut, Similar
 from cloze.tasks.suggest import Suggestion, Suggestions
 from cloze.tasks.tag import TagResult
 from cloze.tasks.translate import Alignment, Translation, TranslationCandidate
+from cloze.train.result import RunResult
 from helpers import raises
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -325,3 +326,29 @@ def test_repr_is_short_and_leaves_out_defaults():
     assert shown.startswith("Classification(text='good good")
     assert "label='a'" in shown
     assert "truncated_chars" not in shown
+
+
+def test_a_run_and_a_description_are_tables_too() -> None:
+    run = RunResult(folder=Path("runs/m"), task="classify", scores={"accuracy": 0.75}, steps=9)
+    assert "settings" not in repr(run)
+    assert repr(run).startswith("RunResult(folder=")
+    assert run.to_pandas().to_dict("records") == [
+        {
+            "folder": str(Path("runs/m")),
+            "task": "classify",
+            "accuracy": 0.75,
+            "best_step": 0,
+            "steps": 9,
+            "seconds": 0.0,
+        }
+    ]
+    shown = Reader(run._repr_html_()).text
+    assert "0.7500" in shown
+    assert "classify" in shown
+    trials = RunResult(folder=Path("m"), trials=(run, run))
+    assert trials.to_pandas()["accuracy"].tolist() == [0.75, 0.75]
+    found = cloze.info("cloze-en")
+    (row,) = found.to_pandas().to_dict("records")
+    assert row["total_parameters"] == found.total_parameters
+    assert f"{found.total_parameters:,}" in Reader(found._repr_html_()).text
+    assert len(repr(found)) < 2000

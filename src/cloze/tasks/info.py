@@ -29,6 +29,7 @@ from cloze.interop.layout import Layout, part_of
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.registry import Family, resolve
 from cloze.models.word2vec import WordVectors
+from cloze.results import Result
 from cloze.tasks.inputs import resolve_model
 from cloze.text.tokenizer import Tokenizer
 
@@ -52,8 +53,8 @@ class VocabularyInfo:
         return cls(kind=tokenizer.kind, size=tokenizer.vocab_size, lowercase=tokenizer.lowercase)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Info:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Info(Result):
     """A summary of a model."""
 
     folder: str | None  # None: the model was not loaded from one
@@ -78,6 +79,35 @@ class Info:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the model."""
         return {**asdict(self), "total_parameters": self.total_parameters}
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One row: family, sizes and configuration."""
+        return [
+            {
+                "folder": self.folder,
+                "family": self.family,
+                "architecture": self.architecture,
+                **self.config,
+                "max_length": self.max_length,
+                "vocabulary": self.vocabulary.size,
+                "task_heads": ", ".join(self.task_heads),
+                "total_parameters": self.total_parameters,
+                "size_bytes": self.size_bytes,
+            }
+        ]
+
+    def _repr_html_(self) -> str:
+        from cloze.plot.notebook import render_heading, render_result, render_table
+
+        (row,) = self.to_records()
+        rows = [(name, _format_value(value)) for name, value in row.items() if value]
+        functions = render_table(("function", "returns"), self.capabilities.items())
+        heading = render_heading(self.folder or self.family)
+        return render_result(heading, render_table(("", "value"), rows), functions)
+
+
+def _format_value(value: float | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def info(model: Model | WordVectors | PathLike) -> Info:

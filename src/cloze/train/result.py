@@ -7,10 +7,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cloze.metrics.baselines import describe_failure
+from cloze.results import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunResult(Result):
     """How a training run ended. A field that is None does not apply to this kind of run."""
 
     folder: Path
@@ -48,6 +49,34 @@ class RunResult:
     def note(self) -> str | None:
         """That the score is not better than its baseline, if it is not."""
         return describe_failure(self.scores)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One row with the settings and the scores; of several runs a row for each."""
+        if self.trials:
+            return [row for trial in self.trials for row in trial.to_records()]
+        row = {
+            "folder": str(self.folder),
+            "name": self.name,
+            "task": self.task,
+            **self.settings,
+            **self.scores,
+            "best_step": self.best_step,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "stopped": self.stopped,
+        }
+        return [{name: value for name, value in row.items() if value is not None}]
+
+    def _repr_html_(self) -> str:
+        from cloze.metrics.names import metric_label
+        from cloze.plot.notebook import render_heading, render_result, render_table
+
+        scores = ((metric_label(name), f"{value:.4f}") for name, value in self.scores.items())
+        facts = {"task": self.task, "steps": self.steps, "seconds": f"{self.seconds:,.1f}"}
+        facts |= {"stopped by": self.stopped, "runs": self.trials and len(self.trials)}
+        rows = [*scores, *((name, f"{value}") for name, value in facts.items() if value)]
+        table = render_table(("", "value"), rows)
+        return render_result(render_heading(str(self.folder)), table, note=self.note or "")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: without the fields that do not apply."""
