@@ -73,7 +73,7 @@ class RunResult(Result):
 
         scores = ((metric_label(name), f"{value:.4f}") for name, value in self.scores.items())
         facts = {"task": self.task, "steps": self.steps, "seconds": f"{self.seconds:,.1f}"}
-        facts |= {"stopped by": self.stopped, "runs": self.trials and len(self.trials)}
+        facts |= {"stopped by": self.stopped, "runs": len(self.trials or ())}
         rows = [*scores, *((name, f"{value}") for name, value in facts.items() if value)]
         table = render_table(("", "value"), rows)
         return render_result(render_heading(str(self.folder)), table, note=self.note or "")
