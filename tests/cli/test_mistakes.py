@@ -47,6 +47,7 @@ MISTAKES: list[tuple[list[str], list[str], list[str]]] = [
     (["fill", "/nothing/here", FILL], ["/nothing/here"], ["folder"]),
     (["fill", "notes/bert-small", FILL], ["notes/bert-small"], ["rename", "notes"]),
     (["info", "films"], ["films"], ["runs/films"]),
+    (["compare", "runs/bert", "cloze-en", "text.txt"], ["masked"], ["--pair-column"]),
     (["tokenize", "runs/flims", "a"], ["runs/flims"], ["runs/films"]),
     (["fill", "runs", FILL], ["runs", "contains models"], ["runs/bert", "runs/films"]),
     (["fill", "notes", FILL], ["notes", "config.json"], ["model folder"]),
