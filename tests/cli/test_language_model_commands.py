@@ -187,7 +187,10 @@ def test_a_translator_from_two_files(run, folder):
         (["seq2seq", "--train", "a.en", "a.de"], 1, ("--recipe", "transformer", "seq2seq")),
     ],
 )
-def test_what_a_translator_is_not_told(arguments, code, said):
+def test_what_a_translator_is_not_told(arguments, code, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.en", "a.de", "b.en"):
+        (tmp_path / name).write_text("a\n", encoding="utf-8")
     ran = CliRunner().invoke(app, ["finetune", "translate", *arguments, "--out", "nowhere"])
     assert ran.exit_code == code
     check_mentions(ran.output, said)
