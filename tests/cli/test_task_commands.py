@@ -234,8 +234,11 @@ def test_answer(run, folders, tmp_path):
         run("answer", folders["answer"], "the cat", "-", "--json", stdin=context).stdout
     )
     assert one["answers"] == [asdict(found.candidates[0])]
-    lines = lines_of(run("answer", folders["answer"], "the cat", "", "--no-answer"))
-    assert lines[1][1].startswith("(")
+    shown = run("answer", folders["answer"], "the cat", "a", "--no-answer", "--top", "20")
+    assert any(line[1].startswith("(") for line in lines_of(shown)[1:])
+    refused = run("answer", folders["answer"], "the cat", " ")
+    assert refused.returncode == 1
+    check_mentions(refused.stderr, "context", "empty")
     paragraph = {
         "context": context,
         "qas": [
