@@ -296,17 +296,21 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def detect_stdin_format(column: str | None) -> str:
+def detect_stdin_format(column: str | None, *, may_be_text: bool = False) -> str:
     """The format of standard input, of which nothing is consumed.
 
-    With a requested column it is JSON lines or a table. Without one it is plain text, unless it
-    begins with a JSON object that has a known text key.
+    With a requested column it is JSON lines or a table; if it `may_be_text`, only if its first line
+    names the column. Without one it is plain text, unless it begins with a JSON object that has a
+    known text key.
     """
     start = peek_stdin()
     is_json = _JSON_START.match(start) is not None
     if column is None:
         return "jsonl" if is_json and _TEXT_KEY.search(start.partition(b"\n")[0]) else "lines"
     first = start.lstrip().partition(b"\n")[0]
+    names = {name.strip(b'" \r') for name in re.split(rb"[\t,;|]", first)}
+    if may_be_text and not is_json and column.encode() not in names:
+        return "lines"
     return "jsonl" if is_json else "csv" if b"," in first and b"\t" not in first else "tsv"
 
 

@@ -144,7 +144,7 @@ def _store_stream(source: Source, folder: Path, column: str | None, skip_broken:
                     raise row
         return path
     has_format = source != "-" and split_endings(source)[0] in TEXT_FORMATS
-    format_ = detect_stdin_format(column) if source == "-" else "lines"
+    format_ = detect_stdin_format(column, may_be_text=True) if source == "-" else "lines"
     ending = "txt" if format_ == "lines" else format_
     path = folder / (Path(source).name if has_format else f"{STDIN}.{ending}")
     with path.open("wb") as file:

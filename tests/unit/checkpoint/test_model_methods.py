@@ -112,9 +112,7 @@ def test_to_moves_in_place_and_returns_the_model(tmp_path):
 def test_a_head_on_features_is_described_and_moved(tmp_path):
     base = tiny_model().save(tmp_path / "base")
     rows = [{"text": "a b", "label": "good"}, {"text": "c d", "label": "bad"}] * 8
-    cloze.finetune(
-        "classify", base, rows, tmp_path / "run", "features", dev=rows, epochs=1, progress=False
-    )
+    cloze.finetune("classify", base, rows, tmp_path / "run", "features", dev=rows, progress=False)
     model = cloze.load(tmp_path / "run")
     described = cloze.info(tmp_path / "run")
     assert {"classify", "embed"} <= model.capabilities.keys()

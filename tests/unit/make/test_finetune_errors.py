@@ -39,7 +39,7 @@ def test_mistakes(base, trained, tmp_path):
     with raises(InputError, "exists"):
         tune(base, trained[1])
     with raises(InputError, "classify", fix="TextExample"):
-        finetune("classify", base, [("a fine film", "yes")], tmp_path / "pairs")
+        finetune("classify", base, [("a fine film",)], tmp_path / "pairs")
     with raises(InputError, "yes"):
         tune(base, out, train=[one for one in texts(40) if one.label == "yes"])
     unseen = [TextExample(text="b", label="perhaps", origin=Origin(file="dev.tsv", line=7))]
