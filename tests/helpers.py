@@ -157,3 +157,12 @@ def tiny_model(
 def word_model(training=None, **fields) -> Model:
     """Word vectors as a model."""
     return make_vector_model(WordVectors(**fields), training)
+
+
+def peak_memory() -> int:
+    """The peak of this process's memory in bytes.
+
+    Unlike `ru_maxrss` it does not include the memory of the parent before the program started.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10

@@ -12,10 +12,10 @@ import pytest
 pytestmark = pytest.mark.stress
 
 SCRIPT = """
-import resource, sys
+import sys
 sys.path[:0] = sys.argv[4].split(":")
 import cloze
-from helpers import tiny_model
+from helpers import peak_memory, tiny_model
 what, size, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 words = "the cat sat on the mat and it was a fine day "
 text = "a" * size if what.endswith("one word") else (words * (size // len(words) + 1))[:size]
@@ -71,9 +71,9 @@ elif what in ("windows of classify", "windows of tag", "windows of answer"):
         else:
             assert cloze.answer(model, "the cat", text).text
     read(text[:100_000])
-    limit += resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    limit += peak_memory() >> 20
     read(text)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # Linux counts in KB
+peak = peak_memory() >> 20
 print(f"{sys.argv[1]}: {peak} MB (limit {limit} MB)")
 assert peak < limit, peak
 """

@@ -17,14 +17,14 @@ from helpers import raises, tiny_model
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SCRIPT = """
-import resource, sys
+import sys
 sys.path[:0] = sys.argv[1].split(":")
 import cloze
-from helpers import tiny_model
+from helpers import peak_memory, tiny_model
 text = "the cat sat on the mat and it was a fine day " * 90_000  # 4 MB
 models = {head: tiny_model(head) for head in ("sequence", "token", "span", "choice", "mlm")}
 cloze.classify(models["sequence"], "the cat", truncation="head")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory()
 assert cloze.embed(models["mlm"], text, truncation="head").shape == (16,)
 assert cloze.classify(models["sequence"], text, truncation="head+tail").truncated_chars > 3_900_000
 assert cloze.classify(models["sequence"], "a" * len(text)).truncated_chars == 0  # one unknown word
@@ -33,7 +33,7 @@ assert cloze.answer(models["span"], "the cat", text, truncation="head").truncate
 chosen = cloze.choose(models["choice"], text, ["the", "cat"], truncation="head")
 assert chosen.truncated_chars > 3_900_000
 assert cloze.fill(models["mlm"], f"{text} [MASK] {text}").truncated_chars > 3_900_000
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print((peak_memory() - before) >> 20)
 """
 
 
@@ -50,16 +50,16 @@ def test_memory_does_not_grow_with_the_length_of_a_text():
 
 def test_memory_does_not_grow_with_the_number_of_windows():
     script = """
-import resource, sys
+import sys
 sys.path[:0] = sys.argv[1].split(":")
 import cloze
-from helpers import tiny_model
+from helpers import peak_memory, tiny_model
 text = "the cat sat on the mat and it was a fine day " * 9000
 model = tiny_model("span", positions=128, num_layers=1)
 cloze.answer(model, "the cat", text[:40_000])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory()
 cloze.answer(model, "the cat", text)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print((peak_memory() - before) >> 20)
 """
     ran = subprocess.run(
         [sys.executable, "-c", script, ":".join(sys.path)],
