@@ -5,6 +5,7 @@ n tokens of the packed row, b sequences, m masked positions, d width, v vocabula
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from cloze.nn.encoder import Encoder
 from cloze.nn.layout import Packed, Varlen
 from cloze.objectives.core import Objective, Terms, copy_to_device, count_correct, cross_entropy
 from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy
-from cloze.objectives.masking import Masking, mask_row
+from cloze.objectives.masking import MaskedRow, Masking, mask_row
 
 
 def pretraining_objective(
@@ -44,27 +45,45 @@ def pretraining_objective(
     return terms
 
 
-def make_device_objective(masking: Masking, device: torch.device) -> Objective[CorpusSliceBatch]:
-    """`pretraining_objective` for batches of fixed shapes that are assembled on the device."""
-    replacement_ids = torch.from_numpy(masking.replacement_ids).to(device)
-    mask_only = replace(masking, split=(1.0, 0.0, 0.0))
+@dataclass(frozen=True)
+class DeviceMasking:
+    """Gathers the tokens of a batch on the device, and masks them there."""
 
-    def objective(
-        model: Encoder, batch: CorpusSliceBatch, rng: torch.Generator | None = None
-    ) -> Terms:
-        row, settings = batch.gather_tokens(), masking
-        if batch.seed is not None:
-            rng, settings = torch.Generator(device).manual_seed(batch.seed), mask_only
+    masking: Masking
+    device: torch.device
+
+    @cached_property
+    def _replacement_ids(self) -> Tensor:
+        return torch.from_numpy(self.masking.replacement_ids).to(self.device)
+
+    def __call__(
+        self, batch: CorpusSliceBatch, rng: torch.Generator | None
+    ) -> tuple[TokenRow, MaskedRow]:
+        """The tokens before and after masking."""
+        row, masking = batch.gather_tokens(), self.masking
+        if batch.seed is not None:  # for evaluation
+            rng = torch.Generator(self.device).manual_seed(batch.seed)
+            masking = replace(masking, split=(1.0, 0.0, 0.0))
         masked = mask_row(
             row,
-            settings,
-            replacement_ids,
+            masking,
+            self._replacement_ids,
             max_masked=batch.max_masked,
             num_masked=batch.num_masked,
             rng=rng,
         )
-        layout = make_layout(batch, row)
-        hidden = model(masked.ids, layout, row.token_type_ids)  # n d
+        return row, masked
+
+
+def make_device_objective(masking: Masking, device: torch.device) -> Objective[CorpusSliceBatch]:
+    """`pretraining_objective` for batches of fixed shapes that are assembled on the device."""
+    mask = DeviceMasking(masking, device)
+
+    def objective(
+        model: Encoder, batch: CorpusSliceBatch, rng: torch.Generator | None = None
+    ) -> Terms:
+        row, masked = mask(batch, rng)
+        hidden = model(masked.ids, make_layout(batch, row), row.token_type_ids)  # n d
         operands = model.lm_head_operands(hidden.index_select(0, masked.positions))  # m d
         loss, hits = fused_linear_cross_entropy(*operands, masked.targets)
         terms = {"mlm": loss, "mlm.accuracy": hits}

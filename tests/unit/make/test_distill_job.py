@@ -210,26 +210,29 @@ def test_the_display_tells_of_the_teacher(student):
         assert words in shown
 
 
-def test_a_student_with_all_layers_begins_as_its_teacher(teacher, text, tmp_path):
-    taught(teacher, text, tmp_path / "m", "run.steps=1", num_layers=4)
+@pytest.mark.parametrize("fast", ["true", "false"])  # batches made on the device, or on the host
+def test_a_student_with_all_layers_begins_as_its_teacher(fast, teacher, text, tmp_path):
+    taught(teacher, text, tmp_path / "m", "run.steps=1", f"run.fast={fast}", num_layers=4)
     first = rows_of(tmp_path / "m", "eval")[0]
     assert first["soft_loss"] == pytest.approx(0, abs=1e-5)
     assert first["cosine_loss"] == pytest.approx(0, abs=1e-5)
     assert first["mlm_accuracy"] == first["teacher_accuracy"]
 
 
-def test_losses_fall(teacher, text, tmp_path):
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_losses_fall(fast, teacher, text, tmp_path):
     wild = cloze.load(teacher)
     scramble(wild.module)  # a net whose every layer matters
     wild.save(tmp_path / "wild")
-    taught(tmp_path / "wild", text, tmp_path / "m", "run.steps=60", "optimizer.lr=3e-3")
+    options = ["run.steps=60", "optimizer.lr=3e-3", f"run.fast={fast}"]
+    taught(tmp_path / "wild", text, tmp_path / "m", *options)
     first, last = (rows_of(tmp_path / "m", "eval")[n] for n in (0, -1))
     assert last["soft_loss"] < 0.7 * first["soft_loss"]
     assert last["cosine_loss"] < 0.7 * first["cosine_loss"]
     assert last["mlm_loss"] < first["mlm_loss"]
 
 
-def killed_run(teacher, text, out):
+def killed_run(teacher, text, out, *settings):
     class Killed(BaseException):
         pass
 
@@ -237,8 +240,9 @@ def killed_run(teacher, text, out):
         if step == 5:
             raise Killed
 
+    watch = Watch(step=kill_after_five)
     with pytest.raises(Killed):
-        taught(teacher, text, out, "run.save_every=3", callbacks=[Watch(step=kill_after_five)])
+        taught(teacher, text, out, "run.save_every=3", *settings, callbacks=[watch])
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, tmp_path):
@@ -249,6 +253,13 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(student, teacher, text, 
     assert_same_weights(student[1], tmp_path / "run")
     assert [row["step"] for row in rows_of(tmp_path / "run", "train")] == list(range(1, 9))
     assert [row["step"] for row in rows_of(tmp_path / "run", "eval")] == [0, 4, 8]
+
+
+def test_a_stopped_run_on_the_fast_path_goes_on_exactly(teacher, text, tmp_path):
+    taught(teacher, text, tmp_path / "whole", "run.fast=true")
+    killed_run(teacher, text, tmp_path / "run", "run.fast=true")
+    assert resume(tmp_path / "run").steps == 8
+    assert_same_weights(tmp_path / "whole", tmp_path / "run")
 
 
 def test_a_teacher_may_move_but_not_change(student, teacher, text, tmp_path):

@@ -146,23 +146,33 @@ class PretrainingSetup:
             from cloze.objectives.pretraining import causal_lm_objective
 
             return causal_lm_objective
-        if self.is_resident and self.masking is not None:
-            if not table.resolved_detection_fraction:
-                return make_device_objective(self.masking, device)
-            from cloze.objectives.replaced_tokens import make_detection_objective
-
-            correction = table.correction_weight if table.kind == "both" else 0.0
-            return make_detection_objective(
-                self.masking, device, weight=table.resolved_detection_weight, correction=correction
-            )
-        distillation = self.recipe.distill
-        if self.teacher is None or distillation is None:
+        if self.teacher is not None:
+            return self._distillation(self.teacher, device)
+        if not self.is_resident or self.masking is None:
             return pretraining_objective
-        from cloze.objectives.distillation import Distillation
+        if not table.resolved_detection_fraction:
+            return make_device_objective(self.masking, device)
+        from cloze.objectives.replaced_tokens import make_detection_objective
 
-        teacher = move_to_device(self.teacher.module, device).requires_grad_(False).eval()
-        weights = {f.name: getattr(distillation, f.name) for f in fields(DistillationConfig)}
-        return Distillation(teacher=teacher, **weights)
+        correction = table.correction_weight if table.kind == "both" else 0.0
+        return make_detection_objective(
+            self.masking, device, weight=table.resolved_detection_weight, correction=correction
+        )
+
+    def _distillation(self, teacher: Model, device: torch.device) -> Objective[Any]:
+        from cloze.objectives.distillation import Distillation, make_device_distillation
+
+        assert self.recipe.distill is not None
+        module = move_to_device(teacher.module, device).requires_grad_(False).eval()
+        weights = {f.name: getattr(self.recipe.distill, f.name) for f in fields(DistillationConfig)}
+        distillation = Distillation(teacher=module, **weights)
+        if not self.is_resident or self.masking is None:
+            return distillation
+        if device.type == "cuda":
+            from cloze.train.compiled import compile_encoders
+
+            compile_encoders(module)
+        return make_device_distillation(distillation, self.masking, device)
 
     def trained_module(self) -> nn.Module:
         """The model, with a generator beside it if tokens are replaced; only the model is saved."""
@@ -188,6 +198,10 @@ class PretrainingSetup:
             from cloze.objectives.pretraining import CausalLMBatch
 
             return [CausalLMBatch.from_batch(batch) for batch in batches]
+        if self.teacher is not None:
+            from cloze.objectives.distillation import DistillationSliceBatch
+
+            return [DistillationSliceBatch.from_batch(batch) for batch in batches]
         if not table.resolved_detection_fraction:
             return batches
         from cloze.objectives.replaced_tokens import ReplacedTokenBatch, is_detection_batch

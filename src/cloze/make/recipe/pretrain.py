@@ -257,15 +257,11 @@ def check_processes(recipe: EncoderRecipe, processes: int) -> None:
 
 def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
     """Whether batches are made on the device and the model is compiled."""
-    able = processes == 1 and recipe.distill is None
-    if recipe.run.fast and not able:
-        raise ConfigError(
-            "run.fast supports no teacher and only one process",
-            fix="leave run.fast out",
-        )
+    if recipe.run.fast and processes > 1:
+        raise ConfigError("run.fast supports only one process", fix="leave run.fast out")
     fast = recipe.run.fast
     if fast is None:
-        fast = able and device == "cuda" and recipe.run.dtype == "bfloat16"
+        fast = processes == 1 and device == "cuda" and recipe.run.dtype == "bfloat16"
     if recipe.objective.kind != "mlm" and not fast:
         raise ConfigError(
             f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device, "
