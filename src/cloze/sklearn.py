@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, check_capability
 from cloze.config import parse_settings
 from cloze.data.labelled.examples import Origin, TextExample
 from cloze.errors import ConfigError, InputError, MissingExtraError
@@ -298,7 +298,7 @@ class Classifier(ClassifierMixin, _FineTuner):  # type: ignore[misc]
 
     def _has_several(self) -> bool:
         check_is_fitted(self)
-        return bool(self.model_.config.problem_type == MULTI_LABEL)
+        return bool(self.model_.problem_type == MULTI_LABEL)
 
     def __sklearn_tags__(self) -> Any:  # noqa: ANN401
         tags = super().__sklearn_tags__()
@@ -402,9 +402,10 @@ def _label_names(classes: NDArray[Any]) -> list[str]:
 
 
 def _open_model(model: PathLike | Model, device: str | None) -> Model:
-    if isinstance(model, Model):
-        return model
-    return load(model, device=device, quiet=True, kind="encoder")
+    if not isinstance(model, Model):
+        model = load(model, device=device, quiet=True)
+    check_capability(model, "embed")
+    return model
 
 
 def _pack_model(model: Model) -> dict[str, bytes]:

@@ -51,6 +51,10 @@ class FolderContents:
         return self.description.task_heads
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        return find_labels(self.config, self.task)[0]
+
+    @property
     def layout(self) -> Layout:
         found: Layout = resolve(self.family.layout)
         return found
@@ -67,6 +71,13 @@ class FolderContents:
         heads = list_heads(self.task_heads, self.task)
         contents = Contents(task_heads=heads, is_causal=is_causal)
         return dict(self.family.capabilities(contents))
+
+
+def find_labels(config: Any, task: Task | None) -> tuple[tuple[str, ...], str | None]:  # noqa: ANN401
+    """The labels and the problem type: of the configuration, or of the task if it has none."""
+    if hasattr(config, "labels"):
+        return config.labels, config.problem_type
+    return (task.labels, task.problem_type) if task else ((), None)
 
 
 def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> FolderContents:

@@ -11,7 +11,7 @@ from pathlib import Path
 from reprlib import repr as shorten
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cloze.checkpoint.contents import MODULES_FILE, FolderContents
+from cloze.checkpoint.contents import MODULES_FILE, FolderContents, find_labels
 from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import (
     FEATURE_HEAD_FILE,
@@ -139,8 +139,12 @@ class Model(ModelMethods, Generic[M, C]):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        found: tuple[str, ...] = getattr(self.config, "labels", ())
-        return found
+        return find_labels(self.config, self.task)[0]
+
+    @property
+    def problem_type(self) -> str | None:
+        """What the labels are: classes, several of them per text, or numbers (regression)."""
+        return find_labels(self.config, self.task)[1]
 
     @property
     def is_causal(self) -> bool:

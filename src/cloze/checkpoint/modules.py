@@ -172,7 +172,7 @@ def _load_feature_head(contents: FolderContents) -> FeatureHead | None:
     if not (folder / FEATURE_HEAD_FILE).is_file():
         raise FolderError(f"{folder} has no {FEATURE_HEAD_FILE}", fix="download the folder again")
     with skip_allocation():
-        feature_head = build_feature_head(task.features, len(contents.config.labels))
+        feature_head = build_feature_head(task.features, len(contents.labels))
     stored, weights = read_header(folder / FEATURE_HEAD_FILE), feature_head.state_dict()
     if stored.keys() != weights.keys():
         raise FolderError(

@@ -10,6 +10,7 @@ from typing import Any
 from cloze.config import from_mapping, in_range, number, one_of, to_mapping
 from cloze.errors import ConfigError, FolderError, MissingSettingError
 from cloze.interop.layout import check_version
+from cloze.models.configs.encoder import MAX_LABELS, ProblemType
 from cloze.text.truncation import TRUNCATIONS
 
 TASK_FILE = "cloze.json"
@@ -63,9 +64,13 @@ class Task:
     # classify, with several labels per text: a label is predicted if its probability reaches this
     thresholds: Mapping[str, float] = field(default_factory=dict)
     features: FeatureSettings | None = None
+    # of a feature-based model whose configuration has neither, such as word vectors
+    labels: tuple[str, ...] = ()
+    problem_type: ProblemType | None = None
 
     def __post_init__(self) -> None:
         one_of("task", self.name, TASK_HEADS)
+        in_range("the number of labels", len(self.labels), 0, MAX_LABELS)
         if not isinstance(self.thresholds, Mapping):
             raise ConfigError("thresholds is not a table", fix="use labels and numbers from 0 to 1")
         for label, threshold in self.thresholds.items():
@@ -113,8 +118,9 @@ def read_task(values: object) -> Task:
 def write_task(task: Task) -> dict[str, Any]:
     """The contents of `cloze.json`."""
     values = to_mapping(task)
-    if not task.thresholds:
-        del values["thresholds"]
+    for name in ("thresholds", "labels", "problem_type"):
+        if not values.get(name):
+            values.pop(name, None)
     return {"format_version": FORMAT_VERSION, **values}
 
 

@@ -92,11 +92,11 @@ def classify(
         found = predict(opened, some, task=task, **options)
         return found if most is None else [one.keep_top(most) for one in found]
 
-    several = opened.config.problem_type == "multi_label_classification"
+    several = opened.problem_type == "multi_label_classification"
     most = 1 if top is None and not several else top
     show = partial(
         print_classify,
-        number=opened.config.problem_type == "regression",
+        number=opened.problem_type == "regression",
         predicted_only=several and top is None,
     )
     how = f"truncated to {opened.max_length:,} tokens"

@@ -114,7 +114,11 @@ def _describe_encoder_scores(contents: Contents) -> str:
 
 
 def _make_fixed_capabilities(**functions: str) -> Capabilities:
-    return lambda _: dict(functions)
+    """The functions of a family, and that of a feature head, which a folder may have."""
+    return lambda contents: {
+        **{name: what for head in contents.task_heads for name, what in _HEADS[head].items()},
+        **functions,
+    }
 
 
 _LANGUAGE_MODEL = {
@@ -133,7 +137,9 @@ _translator = _make_fixed_capabilities(
 _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
     "fill": "a masked language model, such as cloze-en",
-    "embed": "an encoder, such as cloze-en",
+    **dict.fromkeys(
+        ("embed", "finetune", "finetune --transfer features"), "an encoder, such as cloze-en"
+    ),
     "score": "a masked language model, such as cloze-en, or a language model",
     "translate": "a translator (`cloze finetune translate` trains one)",
     **dict.fromkeys(

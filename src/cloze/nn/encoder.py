@@ -44,6 +44,11 @@ class Encoder(nn.Module):
         self.pooler = pooler
         self.task_heads = nn.ModuleDict(task_heads)
 
+    @property
+    def num_layers(self) -> int:
+        """The number of layers above the embeddings."""
+        return len(self.blocks)
+
     def forward(
         self,
         input_ids: Tensor,

@@ -257,7 +257,7 @@ def postprocess(
         return []
     parts = torch.cat(list(logits)).split([len(group) for group in groups])
     means = torch.stack([part.mean(0) for part in parts])  # b c
-    labels, problem = model.labels, model.config.problem_type
+    labels, problem = model.labels, model.problem_type
     if predicts_next_sentence(model):
         labels, problem = NSP_LABELS, None
     if problem == "regression":
@@ -301,7 +301,7 @@ def _find_targets(model: Model, example: TextExample) -> tuple[Any, ...]:
     label = example.label
     if label is None:
         return ()
-    if model.config.problem_type == MULTI_LABEL:
+    if model.problem_type == MULTI_LABEL:
         given = label if isinstance(label, tuple) else (str(label),)
         indices = {label_index(model.labels, name, example.origin) for name in given}
         return (tuple(float(index in indices) for index in range(len(model.labels))),)
@@ -311,7 +311,7 @@ def _find_targets(model: Model, example: TextExample) -> tuple[Any, ...]:
             f"{', '.join(label)}",
             fix="use data with one label per text, or a model that was trained with several",
         )
-    if model.config.problem_type != "regression":
+    if model.problem_type != "regression":
         name = label if isinstance(label, str) else f"{label:g}"
         return (label_index(model.labels, name, example.origin),)
     try:

@@ -292,7 +292,7 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
     tasks = {}
     for name, model in models.items():
         try:
-            kind = metric_kind(require_task(model).name, model.config.problem_type)
+            kind = metric_kind(require_task(model).name, model.problem_type)
         except InputError as error:
             raise InputError(f"model {name!r}: {error.problem}", fix=error.fix) from None
         plain = kind == "tag" and detect_tag_scheme(model.labels) == "plain"

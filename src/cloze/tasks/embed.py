@@ -24,7 +24,13 @@ from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.tasks.features import LayerSelection, check_pooling, pool, select_layers
+from cloze.tasks.features import (
+    LayerSelection,
+    check_pooling,
+    measure_features,
+    pool,
+    select_layers,
+)
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
@@ -100,7 +106,7 @@ def embed(
     """Compute the vector of a text (d), or of several (b d); with `pooling="none"` one per token.
 
     Args:
-        model: an encoder, or its folder.
+        model: an encoder or another model with vectors of tokens, or its folder.
         texts: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pooling: cls, mean, max or none; sentence-transformers folders also use
             mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the setting of the folder,
@@ -130,7 +136,7 @@ def embed(
     unit = bool(own and own.normalize and not by_token) if normalize is None else normalize
     in_range("batch_tokens", batch_tokens, 1, 1 << 30)
     check_pooling(model, modes)
-    chosen = select_layers(layers, len(model.module.blocks))
+    chosen = select_layers(layers, model.module.num_layers)
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
     encoded = encode_texts(
@@ -142,21 +148,44 @@ def embed(
         on_error=None if is_single else on_error,
     )
     _report_truncated(encoded, on_truncated, None if truncation else model.max_length)
-    out = torch.full((len(rows), len(modes) * chosen.parts * model.config.hidden_size), torch.nan)
-    kept: dict[_Key, Tensor] = {}  # token vectors of texts that are not pooled yet
-    for keys, vectors in _embed_batches(model, encoded, chosen, batch_tokens, progress):
-        whole = [n for n, (row, _) in enumerate(keys) if not (by_token or encoded[row].windows)]
-        if whole:
-            out[[keys[n][0] for n in whole]] = pool(vectors[whole], modes, unit).cpu()
-        if len(whole) < len(keys):
-            kept.update(zip(keys, vectors.float().cpu(), strict=True))
+    batches = _embed_batches(model, encoded, chosen, batch_tokens, progress)
     if by_token:
+        kept = {
+            key: one
+            for keys, vectors in batches
+            for key, one in zip(keys, vectors.float().cpu(), strict=True)
+        }
         found = [_make_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
         return found[0] if is_single and found[0] else found
+    pooled = _pool_batches(encoded, batches, modes, unit)
+    # without texts, or if all have failed, there are no vectors whose size is known
+    size = next(iter(pooled.values())).shape[-1] if pooled else None
+    out = torch.full((len(rows), size or len(modes) * measure_features(model, chosen)), torch.nan)
+    if pooled:
+        out[list(pooled)] = torch.stack(list(pooled.values()))
+    return out[0].numpy() if is_single else out.numpy()
+
+
+def _pool_batches(
+    encoded: dict[int, EncodedText],
+    batches: Iterable[tuple[list["_Key"], Tensor]],
+    modes: Sequence[str],
+    unit: bool,
+) -> dict[int, Tensor]:
+    """The vector of each text by its index; the windows of a text are merged first."""
+    pooled: dict[int, Tensor] = {}
+    kept: dict[_Key, Tensor] = {}  # token vectors of windows
+    for keys, vectors in batches:
+        whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
+        if whole:
+            found = pool(vectors[whole], modes, unit).cpu()
+            pooled.update(zip((keys[n][0] for n in whole), found, strict=True))
+        if len(whole) < len(keys):
+            kept.update(zip(keys, vectors.float().cpu(), strict=True))
     for row, one in encoded.items():
         if one.windows:
-            out[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)
-    return out[0].numpy() if is_single else out.numpy()
+            pooled[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)[0]
+    return pooled
 
 
 def embed_stream(

@@ -128,7 +128,7 @@ def evaluate_labelled(
     examples = read_labelled(model, data, skipped.append if skip_bad else None, **columns)
     if skip_bad:
         examples = _drop_unusable(model, task, examples, skipped.append)
-    kind = metric_kind(task.name, model.config.problem_type)
+    kind = metric_kind(task.name, model.problem_type)
     if not examples:
         raise InputError(
             "the data contain no examples",
@@ -188,8 +188,8 @@ def read_labelled(
             )
         return list(data)
     if task.name == "classify":
-        options["is_regression"] = model.config.problem_type == "regression"
-        options["is_multi_label"] = model.config.problem_type == MULTI_LABEL
+        options["is_regression"] = model.problem_type == "regression"
+        options["is_multi_label"] = model.problem_type == MULTI_LABEL
         options["labels"] = model.labels
         options["is_label_required"] = True
     return list(functions.read(data, **options))
@@ -226,7 +226,7 @@ def compute_metrics(
     chinese: bool = False,
 ) -> ScoredPredictions:
     """Compare predictions with the gold labels of the examples."""
-    kind = metric_kind(task.name, model.config.problem_type)
+    kind = metric_kind(task.name, model.problem_type)
     scheme = detect_tag_scheme(model.labels) if kind == "tag" else None
     gold = [gold_label(kind, example) for example in examples]
     probabilities = None
@@ -272,7 +272,8 @@ def _check_known_labels(
 
 def require_task(model: Model) -> Task:
     """The task a model was fine-tuned for, or an error."""
-    check_capability(model, "do a task")
+    if model.task is None:
+        check_capability(model, "do a task")
     if model.task is None and (implied := infer_task(model.head)) is not None:
         raise InputError(
             f"this model has a head for `{implied.name}` ({model.head}), but its task is not set",
@@ -308,7 +309,7 @@ def _drop_unusable(
     model: Model, task: Task, examples: Sequence[Any], report: OnBadRow
 ) -> list[Any]:
     """Remove and report examples without a label, or that the model cannot encode."""
-    kind = metric_kind(task.name, model.config.problem_type)
+    kind = metric_kind(task.name, model.problem_type)
 
     def encode(some: Sequence[Any]) -> Sequence[Any]:
         for example in some:
@@ -342,7 +343,7 @@ def _swap_pairs(
     )
     scored = compute_metrics(model, task, swapped, predictions)
     both = list(zip(result.predictions, predictions, strict=True))
-    number = model.config.problem_type == "regression"
+    number = model.problem_type == "regression"
     sides = zip(result.predicted, scored.predicted, strict=True)
     return SwapResult(
         agreement=None if number else fmean(_as_set(one) == _as_set(other) for one, other in sides),

@@ -389,17 +389,22 @@ def evaluation_kind(
 ) -> str:
     """How a model is evaluated: one of `KINDS`.
 
-    With a pair or label column a pre-trained encoder is evaluated on rated pairs of texts.
+    With a pair or label column a model without a task whose vectors `embed` computes is evaluated
+    on rated pairs of texts.
     """
     if not isinstance(model, Model):
         return "language"
     check_capability(model, "evaluate")
+    if model.feature_head is not None:
+        return "labelled"
+    rates_pairs = pair_column is not None or label_column is not None
     if model.family.kind != "encoder":
-        return _KIND_OF_FAMILY[model.family.kind]
+        is_embedder = rates_pairs and "embed" in model.capabilities
+        return "similarity" if is_embedder else _KIND_OF_FAMILY[model.family.kind]
     if not is_pretrained(model):
         return "labelled"
     has_lm_head = model.module.lm_head is not None and model.pooling is None
-    if not has_lm_head or pair_column is not None or label_column is not None:
+    if not has_lm_head or rates_pairs:
         return "similarity"
     return "language" if model.module.is_causal else "masked"
 

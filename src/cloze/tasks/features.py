@@ -1,6 +1,8 @@
-"""Features of a frozen encoder: selection of layers, pooling, and classifiers on features.
+"""Features of a frozen model: selection of layers, pooling, and classifiers on features.
 
-Layer 0 is the embeddings, layer k the output of block k; negative numbers count from the last.
+A model is a source of features if its module has `num_layers` and `hidden_states`, which yields
+the vectors of layer 0 (the embeddings), 1, …; negative numbers count from the last layer. Layers
+may have different sizes.
 n tokens of a packed batch, b sequences, t tokens of one, p positions of an item, d size of the
 selected layers, c labels.
 """
@@ -34,21 +36,24 @@ class LayerSelection:
     add: bool = False
     mixed: bool = False  # concatenated, for a head that learns a weighted sum of them
 
-    @property
-    def parts(self) -> int:
-        """Size of the result, in multiples of the hidden size."""
-        return 1 if self.add else len(self.numbers)
-
     def combine(self, layers: Iterable[Tensor]) -> Tensor:
-        """Combine the selected layers of an encoder; the others are freed as they come."""
+        """Combine the selected layers of a model; the others are freed as they come."""
         kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
         chosen = [kept[number] for number in self.numbers]
         if len(chosen) == 1:
             return chosen[0]
+        sizes = [one.shape[-1] for one in chosen]
+        if (self.add or self.mixed) and len(set(sizes)) > 1:
+            named = zip(self.numbers, sizes, strict=True)
+            raise InputError(
+                "layers of different sizes cannot be added: "
+                + ", ".join(f"layer {number} has {size}" for number, size in named),
+                fix="concatenate layers by their numbers, such as 1,2, or choose one",
+            )
         return torch.stack(chosen).sum(0) if self.add else torch.cat(chosen, dim=-1)
 
 
-# For a model with n blocks: the choices of Devlin et al. 2018, table 7. Their sum of all layers is
+# For a model with n layers: the choices of Devlin et al. 2018, table 7. Their sum of all layers is
 # without the embeddings.
 LAYER_CHOICES = {
     "embeddings": lambda n: LayerSelection((0,)),  # noqa: ARG005
@@ -144,12 +149,44 @@ def _position_weights(length: int, device: torch.device) -> Tensor:
 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:
-    """Reject cls pooling for causal models: the first token does not depend on the text."""
-    if model.module.is_causal and "cls" in modes:
+    """Reject cls pooling where the vector of the first token is not one of the text."""
+    if "cls" not in modes:
+        return
+    if is_causal(model):
         raise InputError(
             "cls pooling does not work for a causal model: [CLS] cannot attend to the text",
             fix="use pooling mean or max",
         )
+    if not has_cls(model):
+        raise InputError(
+            f"cls pooling does not work for this model ({model.family.description}): it has no "
+            "[CLS] token",
+            fix="use pooling mean or max",
+        )
+
+
+def is_causal(model: Model) -> bool:
+    """Whether no token of a model depends on later ones."""
+    return bool(getattr(model.module, "is_causal", False))
+
+
+def has_cls(model: Model) -> bool:
+    """Whether the first token of every text is one that stands for the text."""
+    return getattr(model.tokenizer, "cls_id", None) is not None
+
+
+def choose_pooling(model: Model) -> str:
+    """The pooling of texts that a classifier on features uses by default."""
+    return "cls" if has_cls(model) and not is_causal(model) else "mean"
+
+
+@torch.inference_mode()
+def measure_features(model: Model, layers: LayerSelection) -> int:
+    """The size of the vectors that a selection of layers gives, found with a short text."""
+    ids = model.tokenizer.encode_ids(["a"])[0]
+    packed = Packed.from_lengths([len(ids)], model.device)
+    flat = torch.tensor(ids, device=model.device)
+    return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])
 
 
 @torch.inference_mode()
@@ -169,7 +206,7 @@ def extract_features(
     whole = spec.kind == "cnn"
     if pooled and not whole:
         check_pooling(model, (spec.pooling,))
-    layers = select_feature_layers(spec.layers, len(model.module.blocks))
+    layers = select_feature_layers(spec.layers, model.module.num_layers)
     found: dict[int, Tensor] = {}
     for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
         MONITOR.check()

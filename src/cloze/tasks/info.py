@@ -155,9 +155,7 @@ def _describe(contents: FolderContents | Model) -> Info:
         size_bytes=0,
         vocabulary=_describe_vocabulary(config, tokenizer),
         task_heads=contents.task_heads,
-        labels=_head_labels(config.labels, list_heads(contents.task_heads, contents.task))
-        if encoder
-        else (),
+        labels=_head_labels(contents.labels, list_heads(contents.task_heads, contents.task)),
         max_length=max_length,
         pooling=contents.pooling,
         features=_describe_features(contents),

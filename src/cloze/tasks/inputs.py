@@ -12,7 +12,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model, not_a_model_error, unsupported_function_error
+from cloze.checkpoint.model import (
+    Model,
+    check_capability,
+    not_a_model_error,
+    unsupported_function_error,
+)
 from cloze.config import one_of
 from cloze.data.objects import Frame, is_table, open_rows
 from cloze.errors import InputError, TruncationWarning
@@ -49,12 +54,14 @@ def resolve_model(model: object) -> Any:  # noqa: ANN401 (a Model, or a user's L
     raise not_a_model_error(model)
 
 
-def open_model(model: object, function: str, kind: Kind = "encoder") -> Model:
-    """Load a model, and check that `function` supports its kind."""
+def open_model(model: object, function: str, kind: Kind | None = None) -> Model:
+    """Load a model, and check that `function` supports it: its family, and its kind if given."""
     found = resolve_model(model)
     if not isinstance(found, Model):
         raise not_a_model_error(model)
-    if found.family.kind != kind:
+    if kind is None:
+        check_capability(found, function)
+    elif found.family.kind != kind:
         raise unsupported_function_error(found, function)
     return found
 

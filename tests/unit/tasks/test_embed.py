@@ -308,3 +308,32 @@ def test_a_word_has_one_static_vector_and_one_in_each_context(word, texts):
     words = WordVectors(vectors=np.eye(2, 3, dtype=np.float32), words=("python", "stick"))
     one, other = (words[word] for _ in texts)  # there is nothing else to look up by
     assert (one == other).all()
+
+
+class LayersOnly(torch.nn.Module):
+    """A source of features that is no encoder: two layers, of different sizes."""
+
+    num_layers = 2
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(len(PIECES), 3)
+
+    def hidden_states(self, input_ids, *_):
+        x = self.table(input_ids)
+        yield x
+        yield 2 * x
+        yield torch.cat([x, x], -1)
+
+
+def test_a_source_needs_only_its_layers():
+    module = LayersOnly()
+    model = Model(module=module, config=CONFIG, tokenizer=tiny_tokenizer())
+    rows = module.table.weight.detach()[model.tokenizer.encode("a b").ids].numpy()
+    same = {"embeddings": rows, "second-to-last": 2 * rows, "last": np.tile(rows, 2)}
+    for name, vectors in (same | {"1,2": np.concatenate([2 * rows, rows, rows], -1)}).items():
+        found = cloze.embed(model, ["a b", "c"], layers=name)
+        np.testing.assert_allclose(found[0], vectors.mean(0), rtol=1e-6)
+    assert cloze.embed(model, [], layers="1,2").shape == (0, 9)
+    with raises(InputError, "layer 1 has 3", "layer 2 has 6", fix="concatenate"):
+        cloze.embed(model, "a b", layers="sum-all")

@@ -7,6 +7,7 @@ The run's folder is the model's folder, and it contains the best model so far by
     recipe.toml metrics.jsonl data.json report.html state/
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike as OsPath
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.load import load
-from cloze.checkpoint.model import Model
+from cloze.checkpoint.model import Model, unsupported_function_error
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, absolute_path
@@ -171,9 +172,14 @@ def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _open_base(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
-    """The model to start from, if it is large enough for the recipe."""
+    """The model to start from, if it supports the recipe's transfer and is large enough."""
     if not isinstance(model, Model):
-        device = resolve_device(recipe.run.device)
-        model = load(model, device=device, quiet=True, kind="encoder")
-    recipe.check_for(layers=len(model.module.blocks), positions=model.config.max_positions)
+        model = load(model, device=resolve_device(recipe.run.device), quiet=True)
+    if recipe.transfer.kind == "features":
+        if "embed" not in model.capabilities:
+            raise unsupported_function_error(model, "finetune --transfer features")
+    elif not getattr(model.module, "TASK_HEADS", ()):
+        raise unsupported_function_error(model, "finetune")
+    positions = getattr(model.module, "max_positions", None) or sys.maxsize
+    recipe.check_for(layers=model.module.num_layers, positions=positions)
     return model

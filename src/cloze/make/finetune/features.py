@@ -24,6 +24,7 @@ from cloze.checkpoint.task import FeatureSettings
 from cloze.config import to_mapping
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
+from cloze.device import resolve_device
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.finetune.labelled import (
     EpochOrder,
@@ -44,7 +45,13 @@ from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.objectives.labelled import binary_cross_entropy
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
-from cloze.tasks.features import apply_feature_head, extract_features, select_feature_layers
+from cloze.tasks.features import (
+    apply_feature_head,
+    choose_pooling,
+    extract_features,
+    measure_features,
+    select_feature_layers,
+)
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.callbacks import CallbackList, TrainingRun
 from cloze.train.forward_context import seed_rng
@@ -114,23 +121,36 @@ def _fit_linear(
 def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The encoder without heads, and a new classifier on it."""
     table = recipe.transfer
-    layers = select_feature_layers(table.layers, len(base.module.blocks))
+    layers = select_feature_layers(table.layers, base.module.num_layers)
+    size = measure_features(base, layers)
     kind = "bilstm" if recipe.task == "tag" else table.classifier
     is_network = kind != "linear"
     spec = FeatureSettings(
-        input_size=(1 if layers.mixed else layers.parts) * base.config.hidden_size,
+        input_size=size // len(layers.numbers) if layers.mixed else size,
         layers=table.layers,
-        pooling=table.pooling,
+        pooling=table.pooling or choose_pooling(base),
         kind=kind,
         hidden_size=table.hidden_size if is_network else 0,
         num_layers=table.num_layers if is_network else 0,
         kernel_size=table.kernel_size if kind == "cnn" else 0,
-        mixed_layers=layers.parts if layers.mixed else 0,
+        mixed_layers=len(layers.numbers) if layers.mixed else 0,
     )
-    body = adapt_model(base, data, recipe, ())
+    body, task = _remove_heads(base, data, recipe), replace(data.task, features=spec)
+    if not hasattr(body.config, "labels"):
+        own: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
+        task = replace(task, **own)
     with seed_rng(torch.device("cpu"), recipe.run.seed):
         feature_head = build_feature_head(spec, len(data.labels)).to(body.device)
-    return replace(body, task=replace(data.task, features=spec), feature_head=feature_head.eval())
+    return replace(body, task=task, feature_head=feature_head.eval())
+
+
+def _remove_heads(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
+    """The model without task heads, with the recipe's maximum length; its weights are the same."""
+    if hasattr(base.config, "labels"):
+        return adapt_model(base, data, recipe, ())
+    length = recipe.data.max_length
+    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
+    return replace(base, tokenizer=tokenizer, pooling=None).to(resolve_device(recipe.run.device))
 
 
 @dataclass(frozen=True, kw_only=True)

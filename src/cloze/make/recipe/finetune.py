@@ -83,10 +83,13 @@ class TransferConfig(Config):
         Flag("--layers", "CHOICE"),
     ] = "last"
     pooling: Annotated[
-        Literal["cls", "mean", "max"],
-        Help("With --recipe features: pooling over the tokens of a text: cls, mean or max"),
+        Literal["cls", "mean", "max"] | None,
+        Help(
+            "With --recipe features: pooling over the tokens of a text: cls, mean or max (default: "
+            "cls, or mean for a model without [CLS])"
+        ),
         Flag("--pooling", "NAME"),
-    ] = "cls"
+    ] = None
     classifier: Annotated[
         Literal["linear", "cnn"],
         Help(
@@ -134,15 +137,19 @@ class TransferConfig(Config):
         if not re.fullmatch(r"[-0-9, ]+", self.layers):
             one_of("layers", self.layers, LAYER_NAMES)
         # With other kinds these have no effect, and a score would be mistaken for another model's.
-        for name, default in (("layers", "last"), ("pooling", "cls"), ("classifier", "linear")):
+        for name, defaults in (
+            ("layers", ("last",)),
+            ("pooling", (None, "cls")),
+            ("classifier", ("linear",)),
+        ):
             value = getattr(self, name)
-            if value != default and self.kind != "features":
+            if value not in defaults and self.kind != "features":
                 raise ConfigError(
                     f"{name} is {value!r}, which has no effect with transfer.kind {self.kind!r}",
                     fix=f"leave --{name} out, or use --transfer features",
                 )
 
-        if self.classifier == "cnn" and self.pooling != "cls":
+        if self.classifier == "cnn" and self.pooling not in (None, "cls"):
             raise ConfigError(
                 f"pooling is {self.pooling!r}, but a cnn reads all tokens and takes their maximum",
                 fix="leave --pooling out, or use --classifier linear",

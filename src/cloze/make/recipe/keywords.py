@@ -151,7 +151,9 @@ class FinetuneOptions(TypedDict, total=False):
     last).
     """
     pooling: Literal["cls", "mean", "max"] | None
-    """With recipe="features": pooling over the tokens of a text: cls, mean or max (default cls)."""
+    """With recipe="features": pooling over the tokens of a text: cls, mean or max (default: cls,
+    or mean for a model without [CLS]).
+    """
     classifier: Literal["linear", "cnn"] | None
     """Classify: with recipe="features": classifier of texts: linear (logistic regression) or cnn
     (convolutions over the tokens) (default linear).
