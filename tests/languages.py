@@ -31,6 +31,17 @@ VARIETIES = {
         },
     ),
     "gru": ("lstm", {"cell": "gru"}),
+    "awd": (
+        "lstm",
+        {
+            "embedding_size": 5,
+            "num_layers": 3,
+            "input_dropout": 0.4,
+            "output_dropout": 0.3,
+            "embedding_dropout": 0.1,
+            "weight_dropout": 0.5,
+        },
+    ),
     "rnn": ("lstm", {"cell": "rnn", "variational_dropout": False}),
 }
 

@@ -20,12 +20,13 @@ StoredIds = NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LanguageModelBatch:
-    """Input tokens and the tokens to predict; all batches of a run have the same shape."""
+    """Input tokens and the tokens to predict."""
 
     inputs: Ints  # b t
     targets: Ints  # b, the token after each window; or b t, the token after each token
     sample_ids: Ints  # b; positions in the text, or row numbers
     keep_state: NDArray[np.float32]  # b, factor of the carried state: 1, or 0 to reset it
+    lr_scale: float = 1.0  # factor of the learning rate: the length relative to the usual one
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -112,7 +113,14 @@ class BPTTBatches:
     random position, so that the splits and the remainder that is left out differ. The state of each
     row is reset before a batch with probability `reset_prob`, as in the code of Merity et al. 2018:
     otherwise the model never sees the beginning of a text without context.
+
+    With `is_variable` the number of tokens differs from batch to batch (Merity et al. 2018, §4.1):
+    it is drawn from N(num_steps, 5), or with probability 0.05 from N(num_steps / 2, 5), and the
+    learning rate is scaled with it. An epoch has the number of batches that cover the text on
+    average.
     """
+
+    SHORT_PROB, SPREAD, MIN_LENGTH = 0.05, 5.0, 5
 
     def __init__(
         self,
@@ -122,25 +130,44 @@ class BPTTBatches:
         num_steps: int,
         reset_prob: float = 0.0,
         seed: int = 0,
+        is_variable: bool = False,
     ) -> None:
         self._ids, self._num_steps, self._reset_prob, self._seed = ids, num_steps, reset_prob, seed
-        self.per_epoch = max(1, len(ids) // (batch_size * num_steps))
-        self._starts = np.arange(batch_size) * self.per_epoch * num_steps  # b
+        self._is_variable = is_variable
+        self._epoch, self._ends = -1, np.zeros(0, np.int64)
+        mean = num_steps * (1 - self.SHORT_PROB / 2) if is_variable else num_steps
+        self.per_epoch = max(1, int(len(ids) // (batch_size * mean)))
+        self._starts = (np.arange(batch_size) * self.per_epoch * mean).astype(np.int64)  # b
 
     def batch(self, step: int) -> LanguageModelBatch:
         """The batch of a step."""
         epoch, at = divmod(step, self.per_epoch)
         offset = make_generator(self._seed, epoch, Purpose.ORDER).integers(len(self._ids))
         draws = make_generator(self._seed, epoch, Purpose.ORDER, at + 1).random(len(self._starts))
-        first = offset + self._starts + at * self._num_steps
-        positions = first[:, None] + np.arange(self._num_steps + 1)  # b (t+1)
+        begin, end = self._find_slice(epoch, at)
+        first = offset + self._starts + begin
+        positions = first[:, None] + np.arange(end - begin + 1)  # b (t+1)
         tokens = self._ids[positions % len(self._ids)].astype(np.int64)
         return LanguageModelBatch(
             inputs=np.ascontiguousarray(tokens[:, :-1]),
             targets=np.ascontiguousarray(tokens[:, 1:]),
             sample_ids=np.arange(len(first)),
             keep_state=((draws >= self._reset_prob) & (at > 0)).astype(np.float32),
+            lr_scale=(end - begin) / self._num_steps,
         )
+
+    def _find_slice(self, epoch: int, at: int) -> tuple[int, int]:
+        """Where a batch begins and ends in each row."""
+        if not self._is_variable:
+            return at * self._num_steps, (at + 1) * self._num_steps
+        if epoch != self._epoch:
+            rng = make_generator(self._seed, epoch, Purpose.LENGTH)
+            is_short = rng.random(self.per_epoch) < self.SHORT_PROB
+            centers = np.where(is_short, self._num_steps / 2, self._num_steps)
+            lengths = rng.normal(centers, self.SPREAD).astype(np.int64)
+            lengths = lengths.clip(min(self.MIN_LENGTH, self._num_steps), len(self._ids))
+            self._epoch, self._ends = epoch, lengths.cumsum()
+        return int(self._ends[at - 1]) if at else 0, int(self._ends[at])
 
 
 def _context_lengths(ids: StoredIds, eos_id: int, max_length: int) -> NDArray[np.int16]:

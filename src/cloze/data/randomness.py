@@ -15,6 +15,7 @@ class Purpose(IntEnum):
     SAMPLING = 0  # splitting documents into samples
     ORDER = 1  # order of the samples of an epoch
     MASKING = 2
+    LENGTH = 3  # lengths of segments of text
 
 
 def make_generator(

@@ -23,6 +23,8 @@ Floats = NDArray[np.float32]
 MAX_PROMPT_TOKENS = 1 << 16  # that an LSTM reads of a prompt
 _NNLM_BATCH = 2048  # contexts of an NNLM that are computed together
 _LSTM_SLICE = 8192  # tokens that an LSTM reads in one call
+_ROW_SLICE = 128  # tokens of each row, where it reads several rows at once
+_PADDING = -100  # of targets
 _LOGITS_BATCH = 512  # tokens whose logits (over the whole vocabulary) are in memory together
 
 
@@ -148,6 +150,34 @@ class LSTMLanguageModel(NeuralLanguageModel):
         for batch in batches(sequences):
             flat, state = self._score(batch, state)
             yield from _split(flat, batch)
+
+    @torch.inference_mode()
+    def sum_log_probs(self, sequences: Sequence[Sequence[int]], rows: int) -> float:
+        """Σ log p of the sequences, read as `rows` texts at once, each from the initial state.
+
+        A GPU is many times faster with several rows; the beginning of each has less context.
+        """
+        inputs, targets = (
+            np.concatenate([ids[part] for ids in sequences]) for part in (slice(-1), slice(1, None))
+        )
+        length = -(-len(targets) // rows)
+        padding = (0, rows * length - len(targets))
+        inputs, targets = (
+            np.pad(one, padding, constant_values=fill).reshape(rows, length)
+            for one, fill in ((inputs, EOS), (targets, _PADDING))
+        )
+        state, total = self.module.init_state(rows), 0.0
+        for start in range(0, length, _ROW_SLICE):
+            part = slice(start, start + _ROW_SLICE)
+            hidden, state = self.module(self._to_tensor(inputs[:, part]), state)
+            wanted = self._to_tensor(targets[:, part]).flatten()
+            logits = self.module.logits(hidden.flatten(0, 1)).float()
+            total -= float(
+                torch.nn.functional.cross_entropy(
+                    logits, wanted, ignore_index=_PADDING, reduction="sum"
+                )
+            )
+        return total
 
     @torch.inference_mode()
     def sentence_log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:

@@ -4,12 +4,15 @@ Fine-tuning, neural language models and translators are such runs.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from cloze.config import to_mapping
+from cloze.errors import ConfigError
 from cloze.make.recipe.run import SelectingRun
 from cloze.objectives.core import Batch, Learner
+from cloze.train.averaging import WeightAverage
 from cloze.train.budget_check import BudgetAdvice
 from cloze.train.callbacks import CallbackList
 from cloze.train.config import OptimizerConfig
@@ -65,6 +68,16 @@ def fit_best(
     `faster_steps` is advice for runs whose steps are too slow.
     """
     run = recipe.run
+    if run.average_patience is not None:
+        if evaluate is None:
+            raise ConfigError(
+                "run.average_patience is set, but there are no dev data to evaluate by",
+                fix="give dev data (--dev), or leave it out",
+            )
+        average = WeightAverage(state, run.average_patience)
+        evaluate = partial(average.evaluate, evaluate)
+        save_model = partial(_save_average, average, save_model)
+        wrap_steps = partial(_average_steps, average, wrap_steps)
     return fit(
         TrainingJob(
             out=out,
@@ -90,3 +103,17 @@ def fit_best(
             ),
         )
     )
+
+
+def _save_average(average: WeightAverage, save_model: Callable[[], object]) -> None:
+    with average.swap_in():
+        save_model()
+
+
+def _average_steps(
+    average: WeightAverage,
+    wrap_steps: Callable[[Steps, Progress], Steps],
+    steps: Steps,
+    start: Progress,
+) -> Steps:
+    return average.average_steps(wrap_steps(steps, start))

@@ -9,9 +9,9 @@ held-out text so far:
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.data.sources import Source, Sources, read_rows
 from cloze.decode.language import language_model
+from cloze.decode.neural import LSTMLanguageModel
 from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
@@ -191,9 +192,14 @@ def _train(
     )
     module, rows = model.module, recipe.run.batch_size
     net = StatefulLSTM(module, rows) if isinstance(module, RecurrentModel) else module
-    evaluation = _Evaluation(model, lines.dev, text)
+    evaluation = _Evaluation(model, lines.dev, text, rows=recipe.run.eval_rows)
+    objective = partial(
+        language_model_objective,
+        activation_penalty=recipe.run.activation_penalty,
+        temporal_penalty=recipe.run.temporal_penalty,
+    )
     result = fit_best(
-        new_state(Learner(net, language_model_objective), recipe),
+        new_state(Learner(net, objective), recipe, layer_lr_factors(recipe, model)),
         recipe,
         out=out,
         batch_of=batches.batch,
@@ -212,13 +218,34 @@ def _train(
     return result
 
 
+def layer_lr_factors(recipe: LanguageModelRecipe, model: Model) -> Callable[[str], float]:
+    """Discriminative learning rates: each layer has `layer_decay` times the rate of the next.
+
+    Howard & Ruder 2018, §3.2 (their factor 2.6 is 1/0.38 here). The embeddings are layer 0; a tied
+    output shares their rate.
+    """
+    decay, layers = recipe.run.layer_decay, getattr(model.config, "num_layers", 0)
+
+    def factor(name: str) -> float:
+        if ".rnn.layers." in name:
+            depth = int(name.partition(".rnn.layers.")[2].partition(".")[0]) + 1
+        else:
+            depth = 0 if "embeddings" in name else layers
+        return decay ** (layers - depth)
+
+    return factor
+
+
 class _Evaluation:
     """Perplexity of held-out lines, beside that of the frequencies of the training tokens."""
 
-    def __init__(self, model: Model, lines: Sequence[str], text: "RunningText") -> None:
-        self._model, self._lines = language_model(model), lines
+    def __init__(
+        self, model: Model, lines: Sequence[str], text: "RunningText", *, rows: int = 1
+    ) -> None:
+        self._model, self._lines, self._rows = language_model(model), lines, rows
         self._module = model.module
         encoded = self._model.encode_texts(lines) if lines else []
+        self._encoded = encoded
         flat = [id_ for one in encoded for id_ in one]
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
         counts = text.frequencies(model.config.vocab_size)
@@ -228,14 +255,20 @@ class _Evaluation:
 
     def __call__(self) -> dict[str, float]:
         with eval_mode(self._module):
-            found = score_language_model(self._model, self._lines)
-        loss = -found.log_p / found.tokens
+            loss = self._compute_loss()
         return {
             "loss": loss,
             "perplexity": perplexity(loss),
             "unigram_perplexity": self._unigram,
             "score": -loss,
         }
+
+    def _compute_loss(self) -> float:
+        if self._rows > 1 and isinstance(self._model, LSTMLanguageModel):
+            tokens = sum(len(one) - 1 for one in self._encoded)
+            return -self._model.sum_log_probs(self._encoded, self._rows) / tokens
+        found = score_language_model(self._model, self._lines)
+        return -found.log_p / found.tokens
 
 
 def _train_tokenizer(
@@ -274,6 +307,7 @@ def _batches(
             num_steps=run.bptt_length,
             reset_prob=run.state_reset_prob,
             seed=run.seed,
+            is_variable=run.variable_length,
         )
     order = module.config.order
     return ContextWindows(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.models.configs.lstm import LSTMConfig
-from cloze.nn.recurrent import StackedRNN, State
+from cloze.nn.recurrent import StackedRNN, State, embed_with_dropout, init_recurrent_weights
 
 BOS_LOGIT = -1e4  # bias of the begin symbol, which is never predicted
 INIT_RANGE = 0.1  # of the uniform distribution of initial embeddings
@@ -16,7 +16,8 @@ INIT_RANGE = 0.1  # of the uniform distribution of initial embeddings
 class LSTM(nn.Module):
     """hₜ = LSTM(C(wₜ), hₜ₋₁), p(wₜ₊₁) = softmax(U·hₜ + b).  Zaremba et al. 2014, §3.
 
-    Or a GRU (Cho et al. 2014), or a plain RNN (Elman 1990).
+    Or a GRU (Cho et al. 2014), or a plain RNN (Elman 1990). With the dropouts of the configuration
+    and a last layer of the size of the embeddings it is an AWD-LSTM (Merity et al. 2018).
     """
 
     def __init__(self, config: LSTMConfig) -> None:
@@ -30,6 +31,10 @@ class LSTM(nn.Module):
             num_layers=config.num_layers,
             dropout=config.dropout,
             variational=config.variational_dropout,
+            input_dropout=config.input_dropout,
+            output_dropout=config.output_dropout,
+            weight_dropout=config.weight_dropout,
+            output_size=config.output_size,
         )
         self.output = (
             None
@@ -40,7 +45,13 @@ class LSTM(nn.Module):
 
     def forward(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """The top layer at every token (b t d), and the state after the last one."""
-        hidden, after = self.rnn(self.embeddings(ids), state)
+        hidden, after = self.read(ids, state)
+        return self.rnn.output_dropout(hidden), after
+
+    def read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same without dropout of the top layer."""
+        vectors = embed_with_dropout(self.embeddings, ids, self.config.embedding_dropout)
+        hidden, after = self.rnn.read(vectors, state)
         return hidden, after
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -50,7 +61,7 @@ class LSTM(nn.Module):
 
     def init_state(self, batch_size: int) -> State:
         """The state before the first token: zeros, l b d; of an LSTM the cell states too."""
-        size = (self.config.num_layers, batch_size, self.config.hidden_size)
+        size = (self.config.num_layers, batch_size, self.rnn.state_size)
         return tuple(self.bias.new_zeros(size) for _ in range(self.rnn.state_parts))
 
     def compute_state(self, ids: Tensor) -> State:
@@ -75,14 +86,7 @@ class LSTM(nn.Module):
             self.output.weight.uniform_(-INIT_RANGE, INIT_RANGE, generator=rng)
         self.bias.zero_()
         self.bias[self.config.bos_id] = BOS_LOGIT
-        bound = self.config.hidden_size**-0.5
-        for name, weight in self.rnn.named_parameters():
-            if "bias" in name:
-                weight.zero_()
-            else:
-                weight.uniform_(-bound, bound, generator=rng)
-            if self.config.cell == "lstm" and "bias_ih" in name:
-                weight.chunk(4)[1].fill_(1.0)  # torch's order: input, forget, cell, output
+        init_recurrent_weights(self.rnn, rng)
 
     @torch.no_grad()
     def init_output_bias(self, frequencies: Tensor) -> None:

@@ -3,7 +3,9 @@
 b batch, s source tokens, t tokens, l layers, d width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -130,11 +132,16 @@ class StackedRNN(nn.Module):
 
     Dropout is applied before each layer and after the last, never between two steps of a layer:
     drawn for every element (Zaremba et al. 2014), or once for all steps of a row (`variational`,
-    Gal and Ghahramani 2016, without their masks within the recurrence). Each layer is a separate
-    module because cuDNN's dropout between layers cannot be seeded.
+    Gal and Ghahramani 2016, without their masks within the recurrence). Input, hidden and output
+    dropout may differ, and `weight_dropout` drops weights of the hidden-to-hidden matrices
+    (Merity et al. 2018, §2 and §4). Each layer is a separate module because cuDNN's dropout between
+    layers cannot be seeded.
+
+    The last layer may have a size of its own (`output_size`); the state of a smaller layer is
+    padded with zeros, so that those of all layers are one tensor.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all by keyword)
         self,
         cell: str,
         input_size: int,
@@ -143,22 +150,78 @@ class StackedRNN(nn.Module):
         num_layers: int,
         dropout: float,
         variational: bool,
+        input_dropout: float | None = None,
+        output_dropout: float | None = None,
+        weight_dropout: float = 0.0,
+        output_size: int | None = None,
     ) -> None:
         super().__init__()
         net = NETS[one_of("cell", cell, NETS)]
-        sizes = [input_size] + [hidden_size] * (num_layers - 1)
-        self.layers = nn.ModuleList(net(size, hidden_size, batch_first=True) for size in sizes)
-        self.dropout = LockedDropout(dropout) if variational else Dropout(dropout)
+        sizes = [input_size] + [hidden_size] * (num_layers - 1) + [output_size or hidden_size]
+        self.layers = nn.ModuleList(
+            net(inputs, size, batch_first=True) for inputs, size in pairwise(sizes)
+        )
+        drop = LockedDropout if variational else Dropout
+        self.input_dropout = drop(dropout if input_dropout is None else input_dropout)
+        self.dropout = drop(dropout)
+        self.output_dropout = drop(dropout if output_dropout is None else output_dropout)
+        self.weight_dropout = weight_dropout
         self.state_parts = STATE_PARTS[cell]
+        self.state_size = max(sizes[1:])
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """The top layer's state at every step (b t d), and the last of all layers."""
+        """The top layer's state at every step (b t d) after dropout, and the last of all layers."""
+        x, after = self.read(x, state)
+        return self.output_dropout(x), after
+
+    def read(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """The same without dropout of the top layer."""
+        *_, top, after = self.iterate_layers(x, state)
+        return top, after
+
+    def iterate_layers(self, x: Tensor, state: State) -> Iterator[Any]:
+        """Yield the states of each layer at every step (b t d), then the last state of all."""
         states: list[State] = []
-        for layer, *parts in zip(self.layers, *state, strict=True):
-            before = tuple(part[None] for part in parts)
-            x, after = layer(self.dropout(x), before if self.state_parts > 1 else before[0])
-            states.append(tuple(part[0] for part in (after if self.state_parts > 1 else (after,))))
-        return self.dropout(x), tuple(torch.stack(parts) for parts in zip(*states, strict=True))
+        for number, (layer, *parts) in enumerate(zip(self.layers, *state, strict=True)):
+            x = (self.dropout if number else self.input_dropout)(x)
+            before = tuple(part[None, :, : layer.hidden_size].contiguous() for part in parts)
+            x, after = self._run_layer(layer, x, before)
+            states.append(tuple(self._pad(part[0]) for part in after))
+            yield x
+        yield tuple(torch.stack(parts) for parts in zip(*states, strict=True))
+
+    def _pad(self, state: Tensor) -> Tensor:
+        missing = self.state_size - state.shape[-1]
+        return nn.functional.pad(state, (0, missing)) if missing else state
+
+    def _run_layer(self, layer: nn.RNNBase, x: Tensor, before: State) -> tuple[Tensor, State]:
+        single = self.state_parts == 1
+        with drop_weights(layer, self.weight_dropout if self.training else 0.0):
+            x, after = layer(x, before[0] if single else before)
+        return x, (after,) if single else after
+
+
+@contextmanager
+def drop_weights(layer: nn.RNNBase, p: float) -> Iterator[None]:
+    """Within the context a layer computes with dropped hidden-to-hidden weights: DropConnect.
+
+    hₜ = LSTM(xₜ, hₜ₋₁; M ⊙ U), with one mask M for all steps.  Merity et al. 2018, §2. The kept
+    weights are scaled by 1/(1−p). The weights are copied into one flat tensor in cuDNN's order,
+    which it then uses as it is.
+    """
+    if not p:
+        yield
+        return
+    weights: list[Any] = layer._flat_weights  # what torch's forward reads
+    inputs, recurrent, *biases = weights
+    dropped = nn.functional.dropout(recurrent, p)
+    flat = torch.cat([one.flatten() for one in (inputs, dropped, *biases)])
+    parts = flat.split([one.numel() for one in weights])
+    layer._flat_weights = [part.view_as(one) for part, one in zip(parts, weights, strict=True)]
+    try:
+        yield
+    finally:
+        layer._flat_weights = weights
 
 
 class LockedDropout(nn.Module):
@@ -172,3 +235,31 @@ class LockedDropout(nn.Module):
         if not (self.training and self.p):
             return x
         return x * nn.functional.dropout(x.new_ones(len(x), 1, x.shape[-1]), self.p)  # b t d
+
+
+def embed_with_dropout(table: nn.Embedding, ids: Tensor, p: float) -> Tensor:
+    """The embeddings of ids, b t -> b t d, in training without some words.
+
+    A word that is dropped is zero wherever it occurs in the batch (Gal and Ghahramani 2016).
+    """
+    vectors = table(ids)
+    if not (table.training and p):
+        return vectors
+    keep = nn.functional.dropout(vectors.new_ones(table.num_embeddings), p)  # v
+    return vectors * keep[ids][..., None]
+
+
+@torch.no_grad()
+def init_recurrent_weights(net: nn.Module, rng: torch.Generator) -> None:
+    """Uniform up to 1/√d, biases 0; forget gates of LSTMs start open (Jozefowicz et al. 2015)."""
+    for layer in net.modules():
+        if not isinstance(layer, nn.RNNBase):
+            continue
+        bound = layer.hidden_size**-0.5
+        for name, weight in layer.named_parameters():
+            if "bias" in name:
+                weight.zero_()
+            else:
+                weight.uniform_(-bound, bound, generator=rng)
+            if isinstance(layer, nn.LSTM) and "bias_ih" in name:
+                weight.chunk(4)[1].fill_(1.0)  # torch's order: input, forget, cell, output

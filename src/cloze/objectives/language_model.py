@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.data.language_model_batches import LOSS_NAME, LanguageModelBatch
+from cloze.models.lstm import LSTM
 from cloze.objectives.core import (
     DeviceBatch,
     Terms,
@@ -50,23 +51,35 @@ class StatefulLSTM(nn.Module):
         for name, part in zip(self.names, state, strict=True):
             self.register_buffer(name, part)  # l b d
 
-    def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
-        """The top layer at every token: b t d."""
+    def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """The top layer at every token, after dropout and before it: b t d."""
         parts = [self.get_buffer(name) for name in self.names]
         before = tuple(part[:, rows] * keep[:, None] for part in parts)
-        hidden, after = self.model(inputs, before)
+        if isinstance(self.model, LSTM):
+            raw, after = self.model.read(inputs, before)
+            hidden = self.model.rnn.output_dropout(raw)
+        else:
+            raw, after = self.model(inputs, before)
+            hidden = raw
         with torch.no_grad():  # no gradient flows into the previous batch
             for part, new in zip(parts, after, strict=True):
                 part.index_copy_(1, rows, new.to(part.dtype))
-        return hidden
+        return hidden, raw
 
 
 def language_model_objective(
     model: nn.Module,
     batch: LanguageModelBatch | DeviceBatch,
     rng: torch.Generator | None = None,
+    *,
+    activation_penalty: float = 0.0,
+    temporal_penalty: float = 0.0,
 ) -> Terms:
-    """The loss of a batch, and how many tokens have the top logit."""
+    """The loss of a batch, and how many tokens have the top logit.
+
+    The penalties of a recurrent model (`regularize_activations`) change the gradient only, not the
+    loss that is reported.
+    """
     del rng  # dropout uses the global generator
     on_device = (
         batch
@@ -75,15 +88,35 @@ def language_model_objective(
     )
     tensors = on_device.tensors
     if isinstance(model, StatefulLSTM):
-        hidden = model(tensors["inputs"], tensors["rows"], tensors["keep_state"])
+        hidden, raw = model(tensors["inputs"], tensors["rows"], tensors["keep_state"])
         logits = model.model.logits(hidden.flatten(0, 1))  # (b t) v
+        penalty = regularize_activations(hidden, raw, activation_penalty, temporal_penalty)
     else:
         logits = model(tensors["inputs"])  # b v
+        penalty = logits.new_zeros(())
     logits, targets = upcast_to_float32(logits), tensors["targets"].flatten()
     return {
-        LOSS_NAME: cross_entropy(logits, targets),
+        LOSS_NAME: cross_entropy(logits, targets) + (penalty - penalty.detach()),
         f"{LOSS_NAME}.accuracy": count_correct(logits, targets),
     }
+
+
+def regularize_activations(
+    dropped: Tensor, raw: Tensor, activation: float, temporal: float
+) -> Tensor:
+    """Σ over tokens of α·mean(m ⊙ hₜ)² + β·mean(hₜ − hₜ₊₁)²: AR and TAR.
+
+    Merity et al. 2018, §4.5; as in their code, α and β multiply means over the elements of the
+    last layer (b t d), after dropout and before it.
+    """
+    rows, length = raw.shape[:2]
+    penalty = upcast_to_float32(raw).new_zeros(())
+    if activation:
+        penalty = penalty + activation * upcast_to_float32(dropped).square().mean()
+    if temporal and length > 1:
+        steps = upcast_to_float32(raw).diff(dim=1)
+        penalty = penalty + temporal * steps.square().mean()
+    return penalty * (rows * length)
 
 
 def _get_device(model: nn.Module) -> torch.device:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from cloze.config import Choices, Config, Flag, Help, Range
 from cloze.errors import ConfigError
 
-OptimizerName = Literal["adamw", "muon"]
+OptimizerName = Literal["adamw", "muon", "sgd"]
 
 GuardAction = Literal["stop", "skip"]
 Parallelism = Literal["ddp", "fsdp"]
@@ -27,9 +27,10 @@ LearningRate = Annotated[float, Range(0, 10)]
 class OptimizerConfig(Config):
     """An optimizer; the defaults are those of BERT (Devlin et al. 2018, appendix A.2)."""
 
-    name: Annotated[OptimizerName, Help("Optimizer: adamw, or muon for the matrices of blocks")] = (
-        "adamw"
-    )
+    name: Annotated[
+        OptimizerName,
+        Help("Optimizer: adamw, muon for the matrices of blocks, or sgd without momentum"),
+    ] = "adamw"
     lr: Annotated[
         float,
         Range(0, 1000),

@@ -61,7 +61,9 @@ def training_steps(
             break
         MONITOR.check()
         state.learner.train()
-        lr = set_lr(state.optimizer, schedule(budget.fraction_at_next_step(before, agreed.tokens)))
+        factor = schedule(budget.fraction_at_next_step(before, agreed.tokens))
+        # batches of text whose length varies scale the learning rate with it
+        lr = set_lr(state.optimizer, factor * getattr(micro[0], "lr_scale", 1.0))
         output = graphs.run_step(state, micro, agreed.counts)
         if output is None:
             buffers = state.copy_buffers()

@@ -1,11 +1,11 @@
-"""Build optimizers: AdamW, and Muon for the matrices of the blocks."""
+"""Build optimizers: AdamW, Muon for the matrices of the blocks, and SGD."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from cloze.nn.attention import Attention, CrossAttention
 from cloze.nn.block import GatedFeedForward
@@ -50,6 +50,14 @@ def build_adamw(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Op
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     groups = _group_by_decay(weights, config.lr, config.weight_decay, factor)
     return AdamW(groups, **_adam_options(weights.values(), config))
+
+
+def build_sgd(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
+    """Plain stochastic gradient descent; weight decay is an L2 penalty of matrices."""
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    groups = _group_by_decay(weights, config.lr, config.weight_decay, factor)
+    fused = all(weight.device.type in ("cpu", "cuda") for weight in weights.values())
+    return SGD(groups, lr=config.lr, fused=fused)
 
 
 def build_muon(model: nn.Module, config: OptimizerConfig, factor: Factor) -> Optimizer:
@@ -111,4 +119,4 @@ def _adam_options(weights: Iterable[Tensor], config: OptimizerConfig) -> dict[st
 OPTIMIZERS: dict[
     OptimizerName,
     Callable[[nn.Module, OptimizerConfig, Callable[[str], float]], torch.optim.Optimizer],
-] = {"adamw": build_adamw, "muon": build_muon}
+] = {"adamw": build_adamw, "muon": build_muon, "sgd": build_sgd}

@@ -81,7 +81,9 @@ class Schedule(Config):
 
     It rises linearly from 0 to 1 during the warmup and then falls in one of four shapes. As it
     depends on the budget and not on the step, it ends exactly where the run ends, whether that is
-    after a million steps or after twenty minutes.
+    after a million steps or after twenty minutes. The slanted triangular schedule of Howard & Ruder
+    2018, eq. 3, is the shape linear with a warmup of cut_frac = 0.1 and a `min_factor` of 1/ratio
+    = 1/32.
     """
 
     shape: Annotated[
@@ -96,6 +98,11 @@ class Schedule(Config):
         Help("Fraction of the budget in which the learning rate rises from 0 to its peak"),
         Flag("--warmup", "FRACTION"),
     ] = 0.01
+    min_factor: Annotated[
+        float,
+        Range(0, 1),
+        Help("Lowest learning rate, as a fraction of its peak (slanted triangular: 1/32)"),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,6 +114,8 @@ class Schedule(Config):
 
     def __call__(self, fraction: float) -> float:
         if fraction < self.warmup:
-            return fraction / self.warmup
-        rest = 1 - self.warmup
-        return SHAPES[self.shape]((fraction - self.warmup) / rest if rest else 1.0, self.warmup)
+            factor = fraction / self.warmup
+        else:
+            spent = (fraction - self.warmup) / (1 - self.warmup) if self.warmup < 1 else 1.0
+            factor = SHAPES[self.shape](spent, self.warmup)
+        return self.min_factor + (1 - self.min_factor) * factor if self.min_factor else factor

@@ -1,6 +1,9 @@
 """Context windows and BPTT batches."""
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 
 from cloze.data.language_model_batches import LOSS_NAME, BPTTBatches, ContextWindows
 
@@ -35,6 +38,7 @@ def test_steps_can_be_read_in_any_order():
     for kind in (
         lambda: ContextWindows(TEXT, order=4, bos_id=BOS, eos_id=END, batch_size=2, seed=3),
         lambda: BPTTBatches(TEXT, batch_size=2, num_steps=2, seed=3),
+        lambda: BPTTBatches(TEXT, batch_size=1, num_steps=2, seed=3, is_variable=True),
     ):
         straight, alone = kind(), kind()
         wanted = [straight.batch(step) for step in range(7)][-1]
@@ -86,3 +90,18 @@ def test_counts_arrays_and_parts():
     assert len(batch.split(9)) == 4
     windows = ContextWindows(TEXT, order=3, bos_id=BOS, eos_id=END, batch_size=3).batch(0)
     assert windows.lengths.tolist() == [1, 1, 1]
+
+
+def test_lengths_vary_around_the_usual_one_and_scale_the_learning_rate():
+    text = np.arange(200_000, dtype=np.int32)
+    batches = BPTTBatches(text, batch_size=4, num_steps=70, is_variable=True)
+    some = [batches.batch(step) for step in range(batches.per_epoch)]
+    lengths = np.array([one.inputs.shape[1] for one in some])
+    assert abs(np.median(lengths) - 70) < 2
+    assert 0.02 < (lengths < 50).mean() < 0.09
+    assert 3 < lengths[lengths > 50].std() < 7
+    assert [one.lr_scale for one in some] == pytest.approx(lengths / 70)
+    for one, following in pairwise(some):
+        assert (following.inputs[:, 0] == one.targets[:, -1]).all()
+    read = lengths.sum() * 4 / len(text)
+    assert 0.95 < read < 1.05

@@ -25,6 +25,21 @@ TINY = {
     ],
     "lstm": ["model.hidden_size=12", "run.batch_size=4", "run.bptt_length=5"],
 }
+AWD = [
+    "model.embedding_size=6",
+    "model.num_layers=3",
+    "model.weight_dropout=0.5",
+    "model.embedding_dropout=0.1",
+    "model.input_dropout=0.4",
+    "optimizer.name=sgd",
+    "optimizer.lr=1.0",
+    "run.variable_length=true",
+    "run.activation_penalty=2",
+    "run.temporal_penalty=1",
+    "run.average_patience=1",
+    "run.eval_every=1",
+    "schedule.shape=constant",
+]
 RUN = ["vocabulary.kind=spaced", "run.log_every=1", "optimizer.lr=0.01"]
 
 
@@ -83,7 +98,13 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"), [("nnlm", []), ("lstm", []), ("lstm", ["model.cell=gru"])]
+    ("kind", "own"),
+    [
+        ("nnlm", []),
+        ("lstm", []),
+        ("lstm", ["model.cell=gru"]),
+        ("lstm", AWD),
+    ],
 )
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):
     settings = ("run.steps=9", "run.save_every=1", "model.dropout=0.3", *own)
@@ -155,3 +176,41 @@ def test_what_a_user_can_get_wrong(text, tmp_path):
         LanguageModelRun().budget(3)
     with raises(ConfigError, "hold_out", "1.0"):
         trained(text, tmp_path / "run", "nnlm", "data.hold_out=1.0")
+
+
+def test_the_recipe_of_awd_lstm_averages_weights_and_keeps_the_average(text, tmp_path):
+    settings = [
+        *TINY["lstm"],
+        *("model.embedding_size=6", "vocabulary.kind=spaced", "run.epochs=14", "optimizer.lr=4"),
+        *("run.average_patience=1", "run.log_every=1", f'data.dev=["{text}"]'),
+    ]
+    ended = pretrain(text, tmp_path / "run", recipe="awd-lstm", settings=settings)
+    lines = (tmp_path / "run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    averaged = [row["is_averaged"] for row in rows if row["kind"] == "eval"]
+    assert averaged[0] == 0
+    assert averaged == sorted(averaged)
+    assert averaged[-1] == 1
+    rates = {row["lr"] for row in rows if row["kind"] == "train"}
+    assert len(rates) > 3  # as the lengths of the batches
+    model = cloze.load(tmp_path / "run", device="cpu")
+    found = score_language_model(language_model(model), TEXT * 4)
+    assert found.perplexity == pytest.approx(ended.scores["perplexity"], rel=1e-5)
+
+
+def test_evaluation_in_rows_differs_by_the_context_at_their_beginnings_only(text, tmp_path):
+    dev = f'data.dev=["{text}"]'
+    one, several = (
+        trained(text, tmp_path / str(rows), "lstm", "run.steps=5", dev, f"run.eval_rows={rows}")
+        for rows in (1, 4)
+    )
+    assert several.scores["loss"] == pytest.approx(one.scores["loss"], rel=1e-2)
+    assert several.scores["loss"] != one.scores["loss"]
+
+
+def test_averaging_needs_dev_data(text, tmp_path):
+    with raises(ConfigError, "average_patience", fix="--dev"):
+        trained(
+            *(text, tmp_path / "run", "lstm", "run.steps=2", "data.hold_out=0"),
+            "run.average_patience=2",
+        )

@@ -114,8 +114,6 @@ def test_dropout_is_before_and_after_every_layer():
 
 
 def test_invalid_configurations():
-    with raises(ConfigError, "embedding_size", "4", "8"):
-        LSTMConfig(hidden_size=8, embedding_size=4)
     with raises(ConfigError, "order", "1"):
         NNLMConfig(order=1)
     with raises(ConfigError, "bos_id", "9"):

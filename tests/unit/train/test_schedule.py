@@ -66,3 +66,13 @@ def test_a_schedule_that_only_rises():
 def test_an_unknown_shape_suggests_the_near_one():
     with raises(ConfigError, "cosine"):
         Schedule(shape="cosin")
+
+
+def test_the_slanted_triangular_schedule():
+    """Howard & Ruder 2018, eq. 3, with its T, cut_frac and ratio."""
+    total, cut_frac, ratio = 200, 0.1, 32
+    schedule = Schedule(shape="linear", warmup=cut_frac, min_factor=1 / ratio)
+    cut = int(total * cut_frac)
+    for t in range(total + 1):
+        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / cut_frac - 1))
+        assert schedule(t / total) == pytest.approx((1 + p * (ratio - 1)) / ratio)

@@ -96,6 +96,10 @@ class PretrainOptions(TypedDict, total=False):
     """NNLM and LSTM: number of examples in a step: windows of an NNLM, parallel sequences of an
     LSTM (default lstm 32; nnlm 512).
     """
+    layer_decay: float | None
+    """NNLM and LSTM: lSTM: learning rate of a layer as a fraction of that of the layer above it
+    (default 1).
+    """
     dev: PathLike | Sequence[PathLike] | None
     """NNLM and LSTM: text for evaluation (default: the last lines of the training text)."""
     threads: int | None
@@ -347,6 +351,7 @@ class RecipeOptions(TypedDict, total=False):
     extra_tokens: int | None
     patience: int | None
     batch_size: int | None
+    layer_decay: float | None
     dev: PathLike | Sequence[PathLike] | None
     threads: int | None
     temperature: float | None
@@ -363,7 +368,6 @@ class RecipeOptions(TypedDict, total=False):
     overlap: int | None
     context: bool | None
     transfer: str | None
-    layer_decay: float | None
     unfreeze_every: float | None
     layers: str | None
     pooling: Literal["cls", "mean", "max"] | None

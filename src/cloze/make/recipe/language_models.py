@@ -68,9 +68,34 @@ class LanguageModelRun(SelectingRun):
         Help("LSTM: number of tokens over which gradients are propagated back (BPTT)"),
         Flag("--max-length", "N"),
     ] = 35
+    variable_length: Annotated[
+        bool, Help("LSTM: draw the number of tokens of each step around bptt_length (AWD-LSTM)")
+    ] = False
     state_reset_prob: Annotated[
         float, Range(0, 1), Help("LSTM: probability that a sequence's state is reset in a step")
     ] = 0.02
+    activation_penalty: Annotated[
+        float, Range(0, 1e6), Help("LSTM: weight of the penalty of large activations (AR)")
+    ] = 0.0
+    temporal_penalty: Annotated[
+        float,
+        Range(0, 1e6),
+        Help("LSTM: weight of the penalty of changes of the activations between tokens (TAR)"),
+    ] = 0.0
+    eval_rows: Annotated[
+        int,
+        Range(1, 1 << 20),
+        Help(
+            "LSTM: number of parts in which dev text is read at once in evaluations; more are "
+            "faster on a GPU, but the beginning of each part has less context"
+        ),
+    ] = 1
+    layer_decay: Annotated[
+        float,
+        Range(0, 1),
+        Help("LSTM: learning rate of a layer as a fraction of that of the layer above it"),
+        Flag("--layer-decay", "X"),
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

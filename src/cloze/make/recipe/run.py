@@ -30,6 +30,7 @@ CHANGEABLE = frozenset(
         "run.eval_every",
         "run.evals_per_epoch",
         "run.eval_batches",
+        "run.eval_rows",
         "run.save_minutes",
         "run.save_every",
         "run.keep_states",
@@ -178,6 +179,14 @@ class SelectingRun(RunConfig):
         Count | None,
         Help("Stop after this many evaluations without improvement (default: never)"),
         Flag("--patience", "N"),
+    ] = None
+
+    average_patience: Annotated[
+        Count | None,
+        Help(
+            "Average the weights from the time on when so many evaluations have not improved "
+            "(NT-ASGD with the optimizer sgd; default: never)"
+        ),
     ] = None
 
     def budget(self, steps_per_epoch: int) -> Budget:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from cloze.config import Help, Range
-from cloze.errors import ConfigError
 from cloze.models.configs.base import HiddenSize, ModelConfig, Probability
 
 
@@ -19,15 +18,36 @@ class LSTMConfig(ModelConfig):
     cell: Annotated[Literal["rnn", "lstm", "gru"], Help("Kind of recurrent cell")] = "lstm"
     hidden_size: Annotated[HiddenSize, Help("Width of the hidden states")] = 650
     embedding_size: Annotated[
-        int, Range(0, 1 << 15), Help("Width of the word embeddings; 0 means as hidden_size")
+        int,
+        Range(0, 1 << 15),
+        Help(
+            "Width of the word embeddings and, if they are tied, of the last layer; 0 means as "
+            "hidden_size"
+        ),
     ] = 0
     num_layers: Annotated[int, Range(1, 64), Help("Number of layers")] = 2
     # Press and Wolf 2017
     tie_embeddings: Annotated[bool, Help("The output shares the embedding matrix")] = True
-    dropout: Annotated[Probability, Help("Dropout probability between layers")] = 0.5
+    dropout: Annotated[
+        Probability,
+        Help("Dropout probability between layers, and before the first and after the last"),
+    ] = 0.5
     variational_dropout: Annotated[
         bool, Help("Use one dropout mask for all steps of a sequence, instead of one each")
     ] = True
+    # AWD-LSTM (Merity et al. 2018)
+    embedding_dropout: Annotated[
+        Probability, Help("Probability that a word is dropped wherever it occurs in a batch")
+    ] = 0.0
+    input_dropout: Annotated[
+        Probability | None, Help("Dropout probability of the embeddings (default: dropout)")
+    ] = None
+    output_dropout: Annotated[
+        Probability | None, Help("Dropout probability of the last layer (default: dropout)")
+    ] = None
+    weight_dropout: Annotated[
+        Probability, Help("Dropout probability of the hidden-to-hidden weights (DropConnect)")
+    ] = 0.0
     bos_id: int = 0
 
     def __post_init__(self) -> None:
@@ -35,9 +55,8 @@ class LSTMConfig(ModelConfig):
         if self.embedding_size == 0:
             object.__setattr__(self, "embedding_size", self.hidden_size)
         self._check_token_ids("bos_id")
-        if self.tie_embeddings and self.hidden_size != self.embedding_size:
-            raise ConfigError(
-                f"embedding_size is {self.embedding_size} and hidden_size {self.hidden_size}, "
-                "which must be equal when the embeddings are tied",
-                fix="leave embedding_size out, make it equal, or set tie_embeddings to false",
-            )
+
+    @property
+    def output_size(self) -> int:
+        """Width of the last layer, which is that of the embeddings if the output shares them."""
+        return self.embedding_size if self.tie_embeddings else self.hidden_size

@@ -1,0 +1,85 @@
+"""An average of the weights, begun when the model no longer improves (NT-ASGD)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.train.state import TrainState
+from cloze.train.step import Step
+
+_NOTE, _PREFIX = "averaging", "average."
+
+
+class WeightAverage:
+    """The mean of the weights after each step since it was triggered, used in evaluations.
+
+    Averaging is triggered by the first evaluation that is worse than the best one of those at
+    least `patience` evaluations ago: the non-monotonic criterion of NT-ASGD (Merity et al. 2018,
+    algorithm 1, as in their code). Training itself continues from the weights of the last step. The
+    mean is in `state.extra` and the scores are in `state.notes`, so they are saved with the state.
+    """
+
+    def __init__(self, state: TrainState, patience: int) -> None:
+        self._state, self._patience = state, patience
+
+    def average_steps(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Update the mean after each step."""
+        for step in steps:
+            if self._notes["start"] is not None:
+                self._update(step.number - self._notes["start"])
+            yield step
+
+    def evaluate(self, evaluate: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Evaluate the mean of the weights, or the weights themselves before it is triggered."""
+        with self.swap_in():
+            scores = dict(evaluate())
+        notes, score = self._notes, scores["score"]
+        earlier = notes["scores"][: -self._patience]
+        if notes["start"] is None and earlier and score < max(earlier):
+            notes["start"] = self._state.progress.step
+        notes["scores"].append(score)
+        return {**scores, "is_averaged": float(bool(self._state.extra))}
+
+    @contextmanager
+    @torch.no_grad()
+    def swap_in(self) -> Iterator[None]:
+        """Within the context the model has the mean of the weights."""
+        means = self._means
+        before = {name: weight.clone() for name, weight in self._weights.items() if name in means}
+        for name, mean in means.items():
+            self._weights[name].copy_(mean)
+        try:
+            yield
+        finally:
+            for name, weight in before.items():
+                self._weights[name].copy_(weight)
+
+    @torch.no_grad()
+    def _update(self, count: int) -> None:
+        weights = self._weights
+        if count == 1:
+            extra = {_PREFIX + name: weight.clone() for name, weight in weights.items()}
+            self._state.extra.update(extra)
+            return
+        means = self._means
+        torch._foreach_lerp_(list(means.values()), [weights[name] for name in means], 1 / count)
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self._state.model.named_parameters()}
+
+    @property
+    def _means(self) -> dict[str, Tensor]:
+        extra = self._state.extra.items()
+        return {
+            name.removeprefix(_PREFIX): mean for name, mean in extra if name.startswith(_PREFIX)
+        }
+
+    @property
+    def _notes(self) -> dict[str, Any]:
+        """The scores so far, and the step at which averaging was triggered."""
+        found: dict[str, Any] = self._state.notes.setdefault(_NOTE, {"scores": [], "start": None})
+        return found
