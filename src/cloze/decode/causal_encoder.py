@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from cloze.data.batch import batch_by_tokens
 from cloze.errors import InputError
 from cloze.models.language import LoadedModel, batches
-from cloze.nn.attention import KVCache
+from cloze.nn.attention import KVCache, is_identity
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed
+from cloze.nn.packed import get_packed_step
 from cloze.nn.utils import eval_mode, log_softmax
 from cloze.text.alignment import count_removed_chars
 
@@ -37,7 +38,8 @@ class CausalEncoderState:
 
     contexts: tuple[tuple[int, ...], ...]  # b
     caches: tuple[KVCache, ...] = ()  # by layer, b k h d; empty: nothing is cached
-    mask: Tensor | None = None  # b k, False where a row is padded
+    mask: Tensor | None = None  # b k, False where a row is padded; None: no row is
+    new_tokens: int | None = None  # to be generated at most, if that is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,10 @@ class CausalEncoder:
         tokens = torch.tensor([prompt[-1] for prompt in prompts], device=self.device)
         return tokens, CausalEncoderState(contexts=tuple(tuple(one[:-1]) for one in prompts))
 
+    def reserve(self, state: CausalEncoderState, new_tokens: int) -> CausalEncoderState:
+        """The state with memory for so many new tokens of each row, which need not be used up."""
+        return replace(state, new_tokens=new_tokens)
+
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
         """Log-probabilities of the next token (b v) after one more token of each row (b).
@@ -144,87 +150,105 @@ class CausalEncoder:
             for context, token in zip(state.contexts, tokens.tolist(), strict=True)
         )
         state = replace(state, contexts=contexts)
-        with eval_mode(self.module):
-            if max(map(len, contexts)) > self.model.max_length:
-                state = CausalEncoderState(contexts=contexts)
-                hidden = self._read_windows(contexts)
-            elif state.caches:
-                hidden, state = self._read_tokens(tokens, state)
-            else:
-                hidden, state = self._read_contexts(state)
-            logits = self.model.module.logits(self.model.module.lm_head, hidden)
+        if max(map(len, contexts)) > self.model.max_length:
+            state = replace(state, caches=(), mask=None)
+            with eval_mode(self.module):
+                logits = self._read_windows(contexts)
+        elif state.caches:
+            logits, state = self._read_tokens(tokens, state)
+        else:
+            logits, state = self._read_contexts(state)
         log_probs = log_softmax(logits)[:, : self.model.tokenizer.vocab_size]
+        return log_probs.index_fill_(-1, self._banned_ids, -torch.inf), state
+
+    @cached_property
+    def _banned_ids(self) -> Tensor:
+        """Special tokens other than eos and unk."""
         banned = self.model.tokenizer.special_ids - {self.eos_id, self.unk_id}
-        log_probs[:, sorted(banned)] = -torch.inf
-        return log_probs, state
+        return torch.tensor(sorted(banned), dtype=torch.long, device=self.device)
 
     def reorder(self, state: CausalEncoderState, indices: Tensor) -> CausalEncoderState:
         """The state of the rows at `indices`."""
-        return CausalEncoderState(
-            contexts=tuple(state.contexts[row] for row in indices.tolist()),
+        rows = indices.tolist()
+        if rows == list(range(len(state.contexts))):
+            return state
+        return replace(
+            state,
+            contexts=tuple(state.contexts[row] for row in rows),
             caches=tuple(cache.reorder(indices) for cache in state.caches),
             mask=None if state.mask is None else state.mask[indices],
         )
 
     def _read_contexts(self, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
-        """The last layer at the end of each context (b d), and a cache of all tokens.
+        """Logits after each context (b v), and a cache of all tokens.
 
         Contexts are padded on the right; no real token attends to padding. Rows with the same
         context, such as several samples of a prompt, are computed once.
         """
         numbers = {context: n for n, context in enumerate(dict.fromkeys(state.contexts))}
         lengths = torch.tensor([len(context) for context in numbers], device=self.device)
-        longest = int(lengths.max())
+        longest = max(map(len, numbers))
         ids = torch.tensor(
             [[*context, *[self.eos_id] * (longest - len(context))] for context in numbers],
             device=self.device,
         )
         module = self.model.module
-        caches = tuple(KVCache() for _ in module.blocks)
-        hidden = self._run_blocks(module.embeddings(ids), module.make_context(ids, None), caches)
-        last = hidden[torch.arange(len(ids), device=self.device), lengths - 1]
+        room = longest + (state.new_tokens or 1) - 1  # the last token is not read
+        caches = tuple(KVCache(reserve=min(room, self.model.max_length)) for _ in module.blocks)
+        with eval_mode(module):
+            x, context = module.embeddings(ids), module.make_context(ids, None)
+            for block, cache in zip(module.blocks, caches, strict=True):
+                x = block(x, context, cache)
+            last = x[torch.arange(len(ids), device=self.device), lengths - 1]
+            logits = module.logits(module.lm_head, module.norm(last))
         mask = torch.arange(longest, device=self.device) < lengths[:, None]
         rows = torch.tensor([numbers[context] for context in state.contexts], device=self.device)
-        caches = tuple(cache.reorder(rows) for cache in caches)
-        return last[rows], replace(state, caches=caches, mask=mask[rows])
+        if not is_identity(rows, len(ids)):
+            caches = tuple(cache.reorder(rows) for cache in caches)
+            logits, mask = logits[rows], mask[rows]
+        is_padded = min(map(len, numbers)) < longest
+        return logits, replace(state, caches=caches, mask=mask if is_padded else None)
 
     def _read_tokens(
         self, tokens: Tensor, state: CausalEncoderState
     ) -> tuple[Tensor, CausalEncoderState]:
-        """The last layer at one more token of each row (b d), and the cache with that token."""
-        assert state.mask is not None
-        mask = torch.cat([state.mask, state.mask.new_ones(len(tokens), 1)], 1)
+        """Logits after one more token of each row (b v), and the cache with that token."""
+        mask, module = state.mask, self.model.module
+        if mask is not None:
+            mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], 1)
         position_ids = torch.tensor(
             [[len(context) - 1] for context in state.contexts], device=self.device
         )
+        length = state.caches[0].length + 1
         context = AttentionContext(
-            mask, max_seqlen=mask.shape[1], device=self.device, position_ids=position_ids
+            mask, max_seqlen=length, device=self.device, position_ids=position_ids
         )
         caches = tuple(replace(cache) for cache in state.caches)  # the state itself is not changed
-        x = self.model.module.embeddings(tokens[:, None], None, position_ids)  # b 1 d
-        hidden = self._run_blocks(x, context, caches)
-        return hidden[:, 0], replace(state, caches=caches, mask=mask)
-
-    def _run_blocks(
-        self, x: Tensor, context: AttentionContext, caches: Sequence[KVCache]
-    ) -> Tensor:
-        for block, cache in zip(self.model.module.blocks, caches, strict=True):
-            x = block(x, context, cache)
-        hidden: Tensor = self.model.module.norm(x)
-        return hidden
+        packed = get_packed_step(module, len(tokens), steps=state.new_tokens)
+        with eval_mode(module):
+            x = module.embeddings(tokens[:, None], None, position_ids)  # b 1 d
+            if packed:
+                logits = packed(module, x[:, 0], context, caches)
+            else:
+                for block, cache in zip(module.blocks, caches, strict=True):
+                    x = block(x, context, cache)
+                logits = module.logits(module.lm_head, module.norm(x[:, 0]))
+        return logits, replace(state, caches=caches, mask=mask)
 
     def _read_windows(self, contexts: Sequence[Sequence[int]]) -> Tensor:
-        """The last layer at the end of each context (b d), truncated to the model's maximum."""
+        """Logits after each context (b v), truncated to the model's maximum."""
         room = self.model.max_length - 1
         windows = [[context[0], *context[1:][-room:]] for context in contexts]
-        lengths = [len(ids) for ids in windows]
+        lengths, module = [len(ids) for ids in windows], self.model.module
         hidden: dict[int, Tensor] = {}
         for numbers in batch_by_tokens(lengths, BATCH_TOKENS):
             flat = torch.tensor([id_ for n in numbers for id_ in windows[n]], device=self.device)
             layout = Packed.from_lengths((lengths[n] for n in numbers), self.device)
             ends = torch.tensor([lengths[n] for n in numbers], device=self.device).cumsum(0) - 1
-            hidden.update(zip(numbers, self.model.module(flat, layout)[ends], strict=True))
-        return torch.stack([hidden[n] for n in range(len(windows))])
+            hidden.update(zip(numbers, module(flat, layout)[ends], strict=True))
+        vectors = torch.stack([hidden[n] for n in range(len(windows))])
+        logits: Tensor = module.logits(module.lm_head, vectors)
+        return logits
 
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
         """For each sequence log p of every token but the first."""

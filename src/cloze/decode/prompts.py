@@ -39,11 +39,20 @@ def batch_rows(model: LanguageModel, lengths: Sequence[int]) -> Iterator[list[in
 
 
 def start_rows(
-    decoder: PromptDecoder[S], prompts: Sequence[Sequence[int]], rows: Sequence[int]
+    decoder: PromptDecoder[S],
+    prompts: Sequence[Sequence[int]],
+    rows: Sequence[int],
+    *,
+    max_new_tokens: int | None = None,
 ) -> tuple[Tensor, S]:
-    """Start a batch whose rows are these prompts; a prompt of several rows is read once."""
+    """Start a batch whose rows are these prompts; a prompt of several rows is read once.
+
+    A decoder with a method `reserve` is told how many tokens will be generated at most.
+    """
     numbers = {prompt: n for n, prompt in enumerate(dict.fromkeys(rows))}
     tokens, state = decoder.start([prompts[prompt] for prompt in numbers])
+    if max_new_tokens is not None and hasattr(decoder, "reserve"):
+        state = decoder.reserve(state, max_new_tokens)
     if len(numbers) == len(rows):
         return tokens, state
     indices = torch.tensor([numbers[prompt] for prompt in rows], device=tokens.device)

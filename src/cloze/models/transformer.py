@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.models.configs.transformer import TransformerConfig
-from cloze.nn.attention import Attention, CrossAttention, KVCache
+from cloze.nn.attention import Attention, CrossAttention, KVCache, is_identity
 from cloze.nn.block import Block, BlockList, FeedForward, PostNormBlock, PreNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.layers import ACTIVATIONS, Dropout, LayerNorm
@@ -122,6 +122,8 @@ class Transformer(nn.Module):
 
     def reorder(self, state: DecoderState, rows: Tensor) -> DecoderState:
         """The state of these rows, such as the hypotheses that a beam keeps."""
+        if is_identity(rows, len(state.owners)):
+            return state
         sources, counts = state.owners[rows].unique_consecutive(return_counts=True)
         if (counts != counts[0]).any():  # then each row has its own copy of the source
             sources, counts = state.owners[rows], torch.ones_like(rows)

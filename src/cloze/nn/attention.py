@@ -16,6 +16,8 @@ from cloze.nn.layers import dropout
 from cloze.nn.layout import Packed, Varlen
 from cloze.nn.positions import RotaryTable, apply_rotary
 
+_MIN_ROOM = 32  # tokens by which a cache grows at least
+
 
 class KeyValue(NamedTuple):
     """Keys and values that queries attend to."""
@@ -29,27 +31,76 @@ class KeyValue(NamedTuple):
 
 
 @dataclass
-class KVCache:
-    """The keys and values of one block, kept between decoding steps."""
+class _KVBuffer:
+    """Memory for keys and values, which the caches of successive steps share."""
 
-    past: KeyValue | None = None  # of the tokens so far
+    key: Tensor  # b c h d, c the capacity
+    value: Tensor  # b c h d
+    used: int = 0  # tokens that some cache has written
+
+
+@dataclass
+class KVCache:
+    """The keys and values of one block, kept between decoding steps.
+
+    They are in buffers that have room for more tokens: `reserve`, or twice as many whenever they
+    are full. A copy (`dataclasses.replace`) is cheap and independent: both share a buffer, and the
+    second of them that appends to it gets its own.
+    """
+
     encoder_kv: KeyValue | None = None  # of the source, computed once; for cross-attention
+    reserve: int = 0  # tokens that will be cached, if that is known
+    length: int = 0  # tokens that are cached
+    buffer: _KVBuffer | None = None
+
+    @property
+    def past(self) -> KeyValue | None:
+        """Keys and values of the tokens so far."""
+        if self.buffer is None:
+            return None
+        return KeyValue(self.buffer.key[:, : self.length], self.buffer.value[:, : self.length])
 
     def append(self, key: Tensor, value: Tensor) -> KeyValue:
-        """All keys and values, including those of the new tokens; no tensor is changed in place."""
-        if self.past is not None:
-            key = torch.cat([self.past.key, key], 1)
-            value = torch.cat([self.past.value, value], 1)
-        self.past = KeyValue(key, value)
-        return self.past
+        """All keys and values, including those of the new tokens (b t h d)."""
+        start, end = self.length, self.length + key.shape[1]
+        if self.buffer is None and end >= self.reserve:  # a prompt may be all there is
+            self.buffer, self.length = _KVBuffer(key, value, end), end
+            return KeyValue(key, value)
+        buffer = self.buffer
+        if buffer is None or buffer.used > start or buffer.key.shape[1] < end:
+            capacity = self.reserve if end <= self.reserve else max(end + _MIN_ROOM, 2 * start)
+            self.buffer = buffer = self._copy_buffer(key, capacity)
+        buffer.key[:, start:end] = key
+        buffer.value[:, start:end] = value
+        buffer.used = self.length = end
+        return KeyValue(buffer.key[:, :end], buffer.value[:, :end])
 
     def reorder(self, rows: Tensor) -> "KVCache":
         """The cache of these rows; that of the source is unchanged."""
-        return replace(self, past=self.past and self.past.select(rows))
+        if self.buffer is None:
+            return replace(self)
+        key = self.buffer.key
+        return replace(self, buffer=self._copy_buffer(key, key.shape[1], rows))
+
+    def _copy_buffer(self, like: Tensor, capacity: int, rows: Tensor | None = None) -> _KVBuffer:
+        """A buffer with the tokens of this cache, of all rows or of these, and room for more."""
+        count = len(like if rows is None else rows)
+        key, value = (like.new_empty(count, capacity, *like.shape[2:]) for _ in range(2))
+        for new, old in zip((key, value), self.past or (), strict=False):
+            if rows is None:
+                new[:, : self.length] = old
+            else:
+                torch.index_select(old, 0, rows, out=new[:, : self.length])
+        return _KVBuffer(key, value, self.length)
 
     def reorder_encoder(self, sources: Tensor) -> "KVCache":
         """The cache of these sources; that of the tokens so far is unchanged."""
         return replace(self, encoder_kv=self.encoder_kv and self.encoder_kv.select(sources))
+
+
+def is_identity(rows: Tensor, count: int) -> bool:
+    """Whether `rows` are 0, 1, 2 … of this many rows, so that there is nothing to reorder."""
+    return len(rows) == count and torch.equal(rows, torch.arange(count, device=rows.device))
 
 
 def compute_attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:

@@ -20,13 +20,14 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     Frozen parts of a model in training may be in evaluation mode, so one flag for all is not
     enough.
     """
-    before = [(part, part.training) for part in module.modules()]
-    module.eval()
+    in_training = [part for part in module.modules() if part.training]
+    for part in in_training:
+        part.training = False
     try:
         yield
     finally:
-        for part, training in before:
-            part.training = training
+        for part in in_training:
+            part.training = True
 
 
 class _SkipInitializers(TorchFunctionMode):

@@ -185,7 +185,9 @@ def generate(
     hypotheses: dict[tuple[int, int], Hypothesis] = {}
     for batch in batch_rows(model, lengths):
         some = [rows[n] for n in batch]
-        tokens, state = start_rows(decoder, prompts, [prompt for prompt, _ in some])
+        tokens, state = start_rows(
+            decoder, prompts, [prompt for prompt, _ in some], max_new_tokens=max_new_tokens
+        )
         found = sample(
             decoder,
             state,
