@@ -14,6 +14,7 @@ from cloze.files import replace_non_finite
 from cloze.terminal import escape_control_characters, escape_json
 
 if TYPE_CHECKING:
+    from cloze.tasks.generate import Generations, GenerationStream
     from cloze.tasks.info import Info
     from cloze.tasks.inputs import Failure
     from cloze.tasks.similar import OddOneOut
@@ -253,6 +254,15 @@ def print_generate(results: Results) -> None:
         if not _is_failure(one):
             for found in one:
                 print_text(found.full_text)
+
+
+def print_stream(text: str, stream: "GenerationStream") -> "Generations":
+    """Print a text and the chunks of its continuation as they come; return the result."""
+    for chunk in chain([text], stream):
+        shown = escape_control_characters(chunk, keep="\n\t") if sys.stdout.isatty() else chunk
+        print(shown, end="", flush=True)
+    print()
+    return stream.result
 
 
 def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:

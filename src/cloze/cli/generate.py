@@ -1,6 +1,8 @@
 """`cloze generate`: continue texts with a language model."""
 
+import sys
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +20,12 @@ from cloze.cli.common import (
     Texts,
     read_inputs,
 )
-from cloze.cli.format import print_generate, print_json_lines
-from cloze.cli.outcomes import Outcomes
+from cloze.cli.format import print_generate, print_json_lines, print_stream
+from cloze.cli.outcomes import Outcomes, ignore_truncation
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cloze.data.sources import Row
 
@@ -48,6 +50,26 @@ def generate(
             help="Stop where the model generates its end symbol, or never generate that symbol.",
         ),
     ] = True,
+    stop_strings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop-string",
+            metavar="TEXT",
+            help="End before the first occurrence of this text in the continuation; may be "
+            "repeated.",
+        ),
+    ] = None,
+    include_stop_string: Annotated[
+        bool, typer.Option("--include-stop-string", help="End after the stop string instead.")
+    ] = False,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Print the continuation while it is generated (default: on a terminal, for one "
+            "sample of one text).",
+        ),
+    ] = None,
     truncation: PromptTruncation = None,
     files: Files = None,
     text_column: TextColumn = None,
@@ -58,12 +80,23 @@ def generate(
     quiet: Quiet = False,
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Continue a text with a language model."""
+    """Continue a text with a language model; without a text, generate one."""
     if greedy:
         _check_greedy(options)
         options["temperature"] = 0.0
     outcomes = Outcomes("texts", skip_bad=False)
+    if not texts and not files and sys.stdin is not None and sys.stdin.isatty():
+        texts = [""]
     inputs = read_inputs(texts, files, text_column)
+    first = list(islice(inputs, 2))
+    is_single = len(first) == 1 and samples == 1 and "beam" not in options
+    if stream and (as_json or not is_single):
+        raise InputError(
+            "--stream prints one sample of one text, without --json and --beam",
+            fix="leave out --stream",
+        )
+    if stream is None:
+        stream = is_single and not as_json and sys.stdout.isatty()
 
     from cloze.checkpoint.load import load
 
@@ -72,29 +105,44 @@ def generate(
     from cloze.tasks.generate import generate
     from cloze.tasks.inputs import open_language_model
 
-    run = partial(
+    run: Callable[..., Any] = partial(
         generate,
         open_language_model(opened, "generate"),
         max_new_tokens=max_new_tokens,
         samples=samples,
         **options,
         stop=stop,
+        stop_strings=stop_strings or (),
+        include_stop_string=include_stop_string,
         truncation=truncation,
         seed=seed,
     )
 
     def generate_all(rows: "Sequence[Row]", **others: Any) -> "Sequence[Any]":  # noqa: ANN401
-        return run([row.text for row in rows], **others)
+        found: Sequence[Any] = run([row.text for row in rows], **others)
+        return found
 
-    with outcomes.predict(generate_all, inputs, ["text"], quiet=quiet) as results:
+    if stream:
+        with ignore_truncation():
+            result = print_stream(first[0].text, run(first[0].text, stream=True))
+        outcomes.add(truncated_chars=result.truncated_chars)
+        outcomes.finish()
+        return
+    with outcomes.predict(generate_all, chain(first, inputs), ["text"], quiet=quiet) as results:
         (print_json_lines if as_json else print_generate)(results)
 
 
 def _check_greedy(options: "Mapping[str, Any]") -> None:
     """Reject sampling options with --greedy, which does not sample; temperature 0 is the same."""
-    without_effect = {"temperature": (0.0, 1.0), "top_p": (1.0,)}
+    without_effect: dict[str, tuple[float, ...]] = {
+        "temperature": (0.0, 1.0),
+        "top_k": (),
+        "top_p": (1.0,),
+        "min_p": (0.0,),
+        "beam": (1,),
+    }
     for name, value in options.items():
-        if value not in without_effect.get(name, ()):
+        if name in without_effect and value not in without_effect[name]:
             flag = "--" + name.replace("_", "-")
             raise InputError(
                 f"{flag} has no effect with --greedy, which does not sample",

@@ -1,36 +1,42 @@
 """Batched beam search over any `IncrementalDecoder`; greedy search is a beam of size 1.
 
-n sentences, k hypotheses of each, t tokens, v vocabulary. The rows of a sentence are adjacent.
+n sentences, k hypotheses of each, v vocabulary. The rows of a sentence are adjacent.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cloze.config import in_range
 from cloze.decode.config import BeamConfig
-from cloze.decode.core import Hypothesis, IncrementalDecoder, S
+from cloze.decode.core import FinishReason, Hypothesis, IncrementalDecoder, S, ShouldStop
+from cloze.decode.history import History
 
 
 @torch.no_grad()
-def beam_search(
+def beam_search(  # noqa: PLR0913 - the options are keyword-only arguments
     decoder: IncrementalDecoder[S],
     state: S,
     tokens: Tensor,
     config: BeamConfig,
     *,
-    eos_id: int,
+    eos_id: int | None,
     max_lengths: Sequence[int],
+    banned_ids: Iterable[int] = (),
+    prompts: Sequence[Sequence[int]] | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for each row of the state, best first.
 
     A step takes the 2k most probable continuations of a sentence. Those among the first k that end
     are finished; the k best others are continued. A sentence is done when k hypotheses are finished
-    and no unfinished one scores better than the worst of them, or at its maximum length. Hypotheses
-    that are unfinished then rank after all finished ones.
+    and, depending on `config.early_stopping`, no unfinished one scores better than the worst of
+    them, or at its maximum length. Hypotheses that are unfinished then rank after all finished
+    ones, or with `config.ranks_unfinished_last` False those among the first k rank by their score.
 
     Args:
         decoder: the model.
@@ -39,112 +45,177 @@ def beam_search(
         config: options of the search.
         eos_id: the token that ends a hypothesis.
         max_lengths: the maximum number of tokens of each sentence, eos included.
+        banned_ids: tokens that are never generated, whatever their probability.
+        prompts: the tokens of each row so far, `tokens` included, which the repetition penalty and
+            the ban of n-grams apply to (default: only generated ones).
+        should_stop: whether a hypothesis, given by its sentence and its tokens, ends after its last
+            token.
     """
     device = tokens.device
-    sentences = [_Beam(max_length=in_range("limit", most, 1, 1 << 30)) for most in max_lengths]
+    sentences = [
+        _Beam(number=number, max_length=in_range("limit", most, 1, 1 << 30))
+        for number, most in enumerate(max_lengths)
+    ]
+    ending = _Ending(config=config, eos_id=eos_id, should_stop=should_stop)
     active = list(sentences)
-    totals = torch.zeros(len(active), 1, device=device)  # n k, log-probabilities
-    generated = tokens.new_zeros(len(active), 0)  # (n k) t
+    totals = raw_totals = torch.zeros(len(active), 1, device=device)  # n k, log-probabilities
+    generated: list[tuple[int, ...]] = [()] * len(active)  # n k
+    banned = torch.tensor(sorted(set(banned_ids)), dtype=torch.long, device=device)
+    history = History(
+        generated if prompts is None else prompts,
+        device,
+        repetition_penalty=config.repetition_penalty,
+        no_repeat_ngram_size=config.no_repeat_ngram_size,
+    )
     while active:
-        log_probs, state = decoder.step(tokens, state)  # (n k) v
-        if config.no_repeat_ngram_size:
-            log_probs = _ban_repeated_ngrams(log_probs, generated, config.no_repeat_ngram_size)
-        candidates = totals[..., None] + log_probs.unflatten(0, totals.shape)  # n k v
-        top = candidates.flatten(1).topk(min(2 * config.beam, candidates[0].numel()))
-        parents = top.indices // log_probs.shape[-1]
-        parents += torch.arange(len(active), device=device)[:, None] * totals.shape[1]
-        ids = top.indices % log_probs.shape[-1]
-        expansions = zip(top.values.tolist(), parents.tolist(), ids.tolist(), strict=True)
+        raw_log_probs, state = decoder.step(tokens, state)  # (n k) v
+        log_probs = history.apply(raw_log_probs)
+        if len(banned):
+            log_probs = log_probs.index_fill(-1, banned, -torch.inf)
+        expansions = _find_expansions(totals, log_probs, raw_totals, raw_log_probs, 2 * config.beam)
         continued: list[_Expansion] = []
         remaining = []
-        for sentence, columns in zip(active, expansions, strict=True):
-            kept = sentence.update(list(zip(*columns, strict=True)), generated, config, eos_id)
+        for sentence, some in zip(active, expansions, strict=True):
+            kept = sentence.update(some, generated, ending)
             if kept:
                 remaining.append(sentence)
                 continued += kept
         active = remaining
         if active:
-            values, rows, next_ids = zip(*continued, strict=True)
-            indices = torch.tensor(rows, device=device)
-            tokens = torch.tensor(next_ids, device=device)
-            totals = candidates.new_tensor(values).unflatten(0, (len(active), config.beam))
-            generated = torch.cat([generated[indices], tokens[:, None]], 1)
+            indices = torch.tensor([one.row for one in continued], device=device)
+            tokens = torch.tensor([one.token for one in continued], device=device)
+            shape = (len(active), config.beam)
+            totals = log_probs.new_tensor([one.value for one in continued]).view(shape)
+            raw_totals = log_probs.new_tensor([one.raw for one in continued]).view(shape)
+            generated = [(*generated[one.row], one.token) for one in continued]
+            history.extend(tokens, indices)
             state = decoder.reorder(state, indices)
     return [sentence.rank(config) for sentence in sentences]
 
 
-_Expansion = tuple[float, int, int]
-"""Log-probability, row of the hypothesis that is extended, next token."""
+class _Expansion(NamedTuple):
+    """A hypothesis and a next token."""
+
+    value: float  # log-probability after the repetition penalty
+    raw: float  # log-probability
+    row: int  # of the hypothesis that is extended
+    token: int
+
+
+def _find_expansions(
+    totals: Tensor, log_probs: Tensor, raw_totals: Tensor, raw_log_probs: Tensor, count: int
+) -> list[list[_Expansion]]:
+    """The most probable expansions of each sentence, with one copy to the host.
+
+    Totals are n k, log-probabilities (n k) v.
+    """
+    n, k = totals.shape
+    candidates = totals[..., None] + log_probs.unflatten(0, (n, k))  # n k v
+    top = candidates.flatten(1).topk(min(count, candidates[0].numel()))
+    raw = top.values
+    if raw_log_probs is not log_probs:
+        all_raw = raw_totals[..., None] + raw_log_probs.unflatten(0, (n, k))
+        raw = all_raw.flatten(1).gather(1, top.indices)
+    size = log_probs.shape[-1]
+    parents = top.indices // size + torch.arange(n, device=totals.device)[:, None] * k
+    columns = (top.values, raw, parents, top.indices % size)
+    rows = torch.stack([one.double() for one in columns], -1).tolist()
+    return [
+        [_Expansion(value, raw, int(parent), int(token)) for value, raw, parent, token in row]
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """When hypotheses and the search end."""
+
+    config: BeamConfig
+    eos_id: int | None
+    should_stop: ShouldStop | None
+
+
+_EMPTY = Hypothesis(tokens=(), score=0.0, log_probability=0.0, finish_reason="end")
 
 
 @dataclass(kw_only=True)
 class _Beam:
     """The hypotheses of one sentence."""
 
+    number: int
     max_length: int
     length: int = 0
     finished: list[Hypothesis] = field(default_factory=list)
     unfinished: list[Hypothesis] = field(default_factory=list)  # at the maximum length
+    best: Hypothesis | None = None  # of those that are continued
 
     def update(
-        self, expansions: Sequence[_Expansion], generated: Tensor, config: BeamConfig, eos_id: int
+        self,
+        expansions: Sequence[_Expansion],
+        generated: Sequence[tuple[int, ...]],
+        ending: _Ending,
     ) -> list[_Expansion]:
         """The k expansions to continue, or none when the sentence is done."""
+        config = ending.config
         self.length += 1
         alive: list[_Expansion] = []
-        for rank, (value, row, token) in enumerate(expansions):
-            if value == -math.inf or len(alive) == config.beam:
+        for rank, one in enumerate(expansions):
+            if one.value == -math.inf or len(alive) == config.beam:
                 break
-            if token != eos_id:
-                alive.append((value, row, token))
-            elif rank < config.beam:
-                self.finished.append(
-                    self._make_hypothesis(generated[row].tolist(), value, config, finished=True)
-                )
+            reason = self._find_reason(one, generated, ending)
+            if reason is None:
+                alive.append(one)
+            is_first = rank < config.beam
+            if reason is not None and is_first:
+                self.finished.append(self._make_hypothesis(one, generated, config, reason))
+            elif (
+                reason is None
+                and self.length == self.max_length
+                and (is_first or config.ranks_unfinished_last)
+            ):
+                self.unfinished.append(self._make_hypothesis(one, generated, config, "length"))
         self.finished = _best(self.finished, config.beam)
-        if self.length == self.max_length:
-            self.unfinished = [
-                self._make_hypothesis(
-                    [*generated[row].tolist(), token], value, config, finished=False
-                )
-                for value, row, token in alive
-            ]
+        if not alive and not self.finished:  # no token is allowed
+            self.finished = [replace(self.best or _EMPTY, finish_reason="end")]
+        if not alive or self.length == self.max_length or self._is_done(alive[0].value, config):
             return []
-        if not alive or self._is_done(alive[0][0], config):
-            return []
+        self.best = self._make_hypothesis(alive[0], generated, config, "length")
         missing = config.beam - len(alive)  # a small vocabulary, or most tokens are banned
-        return alive + [(-math.inf, alive[0][1], alive[0][2])] * missing
+        return alive + [alive[0]._replace(value=-math.inf)] * missing
+
+    def _find_reason(
+        self, one: _Expansion, generated: Sequence[tuple[int, ...]], ending: _Ending
+    ) -> FinishReason | None:
+        if one.token == ending.eos_id:
+            return "end"
+        if ending.should_stop and ending.should_stop(self.number, (*generated[one.row], one.token)):
+            return "stop"
+        return None
+
+    def _make_hypothesis(
+        self,
+        one: _Expansion,
+        generated: Sequence[tuple[int, ...]],
+        config: BeamConfig,
+        reason: FinishReason,
+    ) -> Hypothesis:
+        return Hypothesis(
+            tokens=generated[one.row] if reason == "end" else (*generated[one.row], one.token),
+            score=config.score(one.value, self.length),
+            log_probability=one.raw,
+            finish_reason=reason,
+        )
 
     def rank(self, config: BeamConfig) -> list[Hypothesis]:
+        if not config.ranks_unfinished_last:
+            return _best([*self.finished, *self.unfinished], config.n_best)
         return [*self.finished, *_best(self.unfinished, config.beam)][: config.n_best]
 
     def _is_done(self, best: float, config: BeamConfig) -> bool:
-        full = len(self.finished) == config.beam
-        return full and config.score(best, self.length + 1) <= self.finished[-1].score
-
-    def _make_hypothesis(
-        self, tokens: list[int], value: float, config: BeamConfig, *, finished: bool
-    ) -> Hypothesis:
-        return Hypothesis(
-            tokens=tuple(tokens),
-            score=config.score(value, self.length),
-            log_probability=value,
-            finished=finished,
-        )
+        if len(self.finished) < config.beam:
+            return False
+        return config.is_done(best, self.finished[-1].score, self.length, self.max_length)
 
 
 def _best(hypotheses: list[Hypothesis], most: int) -> list[Hypothesis]:
     return sorted(hypotheses, key=lambda one: -one.score)[:most]
-
-
-def _ban_repeated_ngrams(log_probs: Tensor, generated: Tensor, size: int) -> Tensor:
-    """The log-probabilities, −∞ for each token that would complete an n-gram a second time."""
-    if generated.shape[1] < size:
-        return log_probs
-    ngrams = generated.unfold(1, size, 1)  # (n k) g size
-    prefix = generated[:, generated.shape[1] - size + 1 :]  # (n k) size-1
-    matches = (ngrams[..., :-1] == prefix[:, None]).all(-1)  # (n k) g
-    rows, indices = matches.nonzero(as_tuple=True)
-    log_probs = log_probs.clone()
-    log_probs[rows, ngrams[rows, indices, -1]] = -torch.inf
-    return log_probs

@@ -40,6 +40,7 @@ class CausalEncoderState:
     caches: tuple[KVCache, ...] = ()  # by layer, b k h d; empty: nothing is cached
     mask: Tensor | None = None  # b k, False where a row is padded; None: no row is
     new_tokens: int | None = None  # to be generated at most, if that is known
+    log_normalizer: Tensor | None = None  # b 1, of the last step: logits minus log-probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,9 @@ class CausalEncoder:
 
     @property
     def unk_id(self) -> int | None:
-        return self.model.tokenizer.unk_id
+        """The id of the unknown token; None if it is eos, as in the tokenizer of GPT-2."""
+        unk_id = self.model.tokenizer.unk_id
+        return None if unk_id == self.eos_id else unk_id
 
     def encode_prompt(self, text: str) -> list[int]:
         """The tokens of a prompt, after bos if the tokenizer adds it or the prompt is empty."""
@@ -159,6 +162,7 @@ class CausalEncoder:
         else:
             logits, state = self._read_contexts(state)
         log_probs = log_softmax(logits)[:, : self.model.tokenizer.vocab_size]
+        state = replace(state, log_normalizer=logits[:, :1] - log_probs[:, :1])
         return log_probs.index_fill_(-1, self._banned_ids, -torch.inf), state
 
     @cached_property

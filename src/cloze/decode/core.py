@@ -1,18 +1,24 @@
 """What search and sampling share: the interface of a decoder, and the hypotheses they return."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
 S = TypeVar("S")
+FinishReason: TypeAlias = Literal["end", "length", "stop"]
+"""Why a sequence ended: eos (or no token is allowed), the maximum length, or a stop string."""
+ShouldStop: TypeAlias = Callable[[int, Sequence[int]], bool]
+"""Whether a row, given by its index and its tokens so far, ends here."""
 
 
 class IncrementalDecoder(Protocol[S]):
     """A model that generates one token after another; S is its state, such as a KV cache.
 
-    A state has rows: one for each sentence at first, later one for each hypothesis.
+    A state has rows: one for each sentence at first, later one for each hypothesis. It may have
+    `log_normalizer` (b 1), so that log-probabilities plus it are the logits, which the repetition
+    penalty changes; without it the log-probabilities are the logits.
     """
 
     def step(self, tokens: Tensor, state: S, /) -> tuple[Tensor, S]:
@@ -42,4 +48,9 @@ class Hypothesis:
     tokens: tuple[int, ...]  # without bos and eos
     score: float  # the log-probability divided by the length normalization, by which beams rank
     log_probability: float  # of the tokens, and of eos if it was generated
-    finished: bool  # False: it reached the maximum length without eos
+    finish_reason: FinishReason
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended before the maximum length."""
+        return self.finish_reason != "length"

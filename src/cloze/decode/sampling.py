@@ -3,14 +3,17 @@
 b rows, t steps, v vocabulary.
 """
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from cloze.config import in_range
 from cloze.decode.config import SamplingOptions
-from cloze.decode.core import Hypothesis, IncrementalDecoder, S
+from cloze.decode.core import FinishReason, Hypothesis, IncrementalDecoder, S, ShouldStop
+from cloze.decode.history import History
 from cloze.nn.utils import float64_device
 
 _TOP_TOKENS = 512  # among which most draws fall
@@ -20,17 +23,19 @@ _ROUNDING = 1e-12  # of sums of probabilities in float64
 def filter_probabilities(log_probs: Tensor, sampling: SamplingOptions) -> tuple[Tensor, Tensor]:
     """Probabilities in descending order and their token ids, from log-probabilities: b v each.
 
-    They sum to one; tokens that a filter excludes have probability 0.
+    They sum to one; tokens that a filter excludes have probability 0. The log-probabilities need
+    not be normalized.
     """
     ranked = torch.sort(log_probs, dim=-1, descending=True, stable=True)
     values, ids = ranked.values.double(), ranked.indices
-    if sampling.temperature == 0 or sampling.top_k == 1:
+    if sampling.is_greedy:
         greedy = torch.zeros_like(values)
         greedy[:, 0] = 1.0
         return greedy, ids
     # the maximum becomes 0, so that a low temperature does not overflow
-    probs = ((values - values[:, :1]) / sampling.temperature).softmax(-1)
-    return apply_top_p(apply_top_k(probs, sampling.top_k), sampling.top_p), ids
+    scaled = (values - values[:, :1]) / sampling.temperature
+    probs = apply_top_p(apply_top_k(scaled.softmax(-1), sampling.top_k), sampling.top_p)
+    return apply_min_p(probs, scaled, sampling.min_p), ids
 
 
 def apply_top_k(probs: Tensor, top_k: int | None) -> Tensor:
@@ -51,7 +56,43 @@ def apply_top_p(probs: Tensor, top_p: float) -> Tensor:
     return probs / probs.sum(-1, keepdim=True)
 
 
-@torch.no_grad()
+def apply_min_p(probs: Tensor, scaled: Tensor, min_p: float) -> Tensor:
+    """Keep probabilities of at least p times the largest, log ratios given.  Nguyen et al. 2024."""
+    if min_p == 0:
+        return probs
+    probs = probs.masked_fill(scaled.exp() < min_p, 0.0)
+    return probs / probs.sum(-1, keepdim=True)
+
+
+@dataclass(kw_only=True)
+class SampledRow:
+    """A sequence that is being sampled."""
+
+    tokens: list[int] = field(default_factory=list)  # without eos
+    log_probability: float = 0.0  # of the tokens, and of eos if it was sampled
+    finish_reason: FinishReason | None = None  # None: it is not finished
+
+    def update(self, token: int, log_prob: float, is_allowed: bool, eos_id: int | None) -> None:
+        """Append a token, or finish at eos or where no token is allowed."""
+        if not is_allowed:
+            self.finish_reason = "end"
+            return
+        self.log_probability += log_prob
+        if token == eos_id:
+            self.finish_reason = "end"
+        else:
+            self.tokens.append(token)
+
+    def make_hypothesis(self) -> Hypothesis:
+        """The finished sequence; one that is not finished has reached its maximum length."""
+        return Hypothesis(
+            tokens=tuple(self.tokens),
+            score=self.log_probability,
+            log_probability=self.log_probability,
+            finish_reason=self.finish_reason or "length",
+        )
+
+
 def sample(  # noqa: PLR0913 - the options are keyword-only arguments
     decoder: IncrementalDecoder[S],
     state: S,
@@ -61,6 +102,8 @@ def sample(  # noqa: PLR0913 - the options are keyword-only arguments
     draws: Tensor,
     eos_id: int | None,
     banned_ids: Iterable[int] = (),
+    prompts: Sequence[Sequence[int]] | None = None,
+    should_stop: ShouldStop | None = None,
 ) -> list[Hypothesis]:
     """Sample a continuation of each row of the state; rows do not depend on each other.
 
@@ -75,33 +118,102 @@ def sample(  # noqa: PLR0913 - the options are keyword-only arguments
             maximum number of tokens of a row, eos included.
         eos_id: the token that ends a row.
         banned_ids: tokens that are never sampled, whatever their probability.
+        prompts: the tokens of each row so far, `tokens` included, which the repetition penalty and
+            the ban of n-grams apply to (default: only generated ones).
+        should_stop: whether a row ends after its last token.
     """
+    steps = iterate_samples(
+        decoder,
+        state,
+        tokens,
+        sampling,
+        draws=draws,
+        eos_id=eos_id,
+        banned_ids=banned_ids,
+        prompts=prompts,
+        should_stop=should_stop,
+    )
+    (rows,) = deque(steps, maxlen=1)
+    return [row.make_hypothesis() for row in rows]
+
+
+@torch.inference_mode()
+def iterate_samples(  # noqa: PLR0913 - as above
+    decoder: IncrementalDecoder[S],
+    state: S,
+    tokens: Tensor,
+    sampling: SamplingOptions,
+    *,
+    draws: Tensor,
+    eos_id: int | None,
+    banned_ids: Iterable[int] = (),
+    prompts: Sequence[Sequence[int]] | None = None,
+    should_stop: ShouldStop | None = None,
+) -> Iterator[list[SampledRow]]:
+    """Like `sample`, but yield all rows after every step; they are the same objects every time."""
     model_device, device = tokens.device, float64_device(tokens.device)
     max_length = in_range("max_length", draws.shape[1], 1, 1 << 30)
-    draws = draws.to(device)
+    draws = draws.T.contiguous().to(device)  # t b
     banned = torch.tensor(sorted(set(banned_ids)), dtype=torch.long, device=device)
-    generated: list[list[int]] = [[] for _ in tokens]
-    totals = [0.0] * len(generated)
-    rows = list(range(len(generated)))  # those that are not finished
+    history = History(
+        [()] * len(tokens) if prompts is None else prompts,
+        device,
+        repetition_penalty=sampling.repetition_penalty,
+        no_repeat_ngram_size=sampling.no_repeat_ngram_size,
+    )
+    rows = [SampledRow() for _ in range(len(tokens))]
+    active = list(enumerate(rows))  # those that are not finished
     for step in range(max_length):
         log_probs, state = decoder.step(tokens.to(model_device), state)  # b v
         log_probs = log_probs.to(device)
-        allowed = log_probs.index_fill(-1, banned, -torch.inf)
-        tokens = draw_tokens(allowed, sampling, draws[rows, step])
-        chosen = log_probs.gather(-1, tokens[:, None])[:, 0].double().tolist()
-        for row, token, log_prob in zip(rows, tokens.tolist(), chosen, strict=True):
-            generated[row].append(token)
-            totals[row] += log_prob
-        alive = [n for n, row in enumerate(rows) if generated[row][-1] != eos_id]
+        allowed = history.apply(log_probs, getattr(state, "log_normalizer", None))
+        if len(banned):
+            allowed = allowed.index_fill(-1, banned, -torch.inf)
+        tokens, values = _draw_and_read(log_probs, allowed, sampling, draws[step])
+        for (number, row), (token, log_prob, is_allowed) in zip(active, values, strict=True):
+            row.update(int(token), log_prob, bool(is_allowed), eos_id)
+            if row.finish_reason is None and should_stop and should_stop(number, row.tokens):
+                row.finish_reason = "stop"
+        yield rows
+        alive = [n for n, (_, row) in enumerate(active) if row.finish_reason is None]
         if not alive:
             break
-        if len(alive) < len(rows):
-            rows = [rows[n] for n in alive]
+        kept = None
+        if len(alive) < len(active):
+            active = [active[n] for n in alive]
             kept = torch.tensor(alive, device=device)
-            tokens, state = tokens[kept], decoder.reorder(state, kept.to(model_device))
-    return [
-        _make_hypothesis(ids, total, eos_id) for ids, total in zip(generated, totals, strict=True)
-    ]
+            tokens, draws = tokens[kept], draws[:, kept]
+            state = decoder.reorder(state, kept.to(model_device))
+        history.extend(tokens, kept)
+
+
+def _draw_and_read(
+    log_probs: Tensor, allowed: Tensor, sampling: SamplingOptions, draws: Tensor
+) -> tuple[Tensor, list[list[float]]]:
+    """A token of each row (b); and on the host that token, log p of it, and whether it is allowed.
+
+    The values are copied from the device once, or twice if a draw is not among the top tokens.
+    """
+    tokens, is_certain = _draw_from_top(allowed, sampling, draws)
+    values = _read_values(tokens, log_probs, allowed, is_certain)
+    rest = [n for n, row in enumerate(values) if not row.pop()]
+    if rest:
+        rows = torch.tensor(rest, device=tokens.device)
+        found = _select(*filter_probabilities(allowed[rows], sampling), draws[rows])
+        tokens = tokens.index_copy(0, rows, found)
+        others = _read_values(found, log_probs[rows], allowed[rows], is_certain[rows])
+        for n, row in zip(rest, others, strict=True):
+            values[n] = row[:-1]
+    return tokens, values
+
+
+def _read_values(
+    tokens: Tensor, log_probs: Tensor, allowed: Tensor, is_certain: Tensor
+) -> list[list[float]]:
+    chosen, kept = (one.gather(-1, tokens[:, None])[:, 0] for one in (log_probs, allowed))
+    columns = (tokens, chosen, kept > -torch.inf, is_certain)
+    found: list[list[float]] = torch.stack([one.double() for one in columns], 1).tolist()
+    return found
 
 
 def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> Tensor:
@@ -111,35 +223,36 @@ def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> 
     tokens come first, then those with the lower id. Most draws fall among the first few hundred
     tokens, so a row is sorted completely only if its draw does not.
     """
-    if sampling.temperature == 0 or sampling.top_k == 1:
-        return log_probs.argmax(-1)
-    if log_probs.shape[-1] <= 2 * _TOP_TOKENS or (sampling.top_k or 0) >= _TOP_TOKENS:
-        return _select(*filter_probabilities(log_probs, sampling), draws)
-    tokens, is_certain = _draw_from_top(log_probs, sampling, draws)
-    rest = (~is_certain).nonzero()[:, 0]
-    if len(rest):
-        tokens[rest] = _select(*filter_probabilities(log_probs[rest], sampling), draws[rest])
-    return tokens
+    return _draw_and_read(log_probs, log_probs, sampling, draws)[0]
 
 
 def _draw_from_top(
     log_probs: Tensor, sampling: SamplingOptions, draws: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The token of each row (b) if it is among the most probable, and whether that is certain."""
+    always = torch.ones(len(log_probs), dtype=torch.bool, device=log_probs.device)
+    if sampling.is_greedy:
+        return log_probs.argmax(-1), always
+    if log_probs.shape[-1] <= 2 * _TOP_TOKENS or (sampling.top_k or 0) >= _TOP_TOKENS:
+        return _select(*filter_probabilities(log_probs, sampling), draws), always
     ids = log_probs.topk(_TOP_TOKENS).indices.sort(-1).values  # equal values by id
     ranked = log_probs.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
     values, ids = ranked.values.double(), ids.gather(-1, ranked.indices)
     largest = values[:, :1]
     total = ((log_probs.double() - largest) / sampling.temperature).exp().sum(-1, keepdim=True)
-    probs = ((values - largest) / sampling.temperature).exp() / total
-    probs = apply_top_k(probs, sampling.top_k)
+    scaled = (values - largest) / sampling.temperature
+    probs = apply_top_k(scaled.exp() / total, sampling.top_k)
     # of the tokens that are as probable as the last one, some may be missing
     mass = probs.masked_fill(values == values[:, -1:], 0.0).sum(-1)
     is_certain = mass > (draws if sampling.top_p == 1 else sampling.top_p)
+    if sampling.min_p > 0:  # if the last one is excluded, all others are here
+        is_last_excluded = scaled[:, -1].exp() < sampling.min_p
+        is_certain = is_last_excluded | (is_certain if sampling.top_p < 1 else ~always)
     # the whole vocabulary is summed in another order, which may round differently
     if sampling.top_p < 1:
         is_certain &= ~_is_near(probs.cumsum(-1) - probs, sampling.top_p)
         probs = apply_top_p(probs, sampling.top_p)
+    probs = apply_min_p(probs, scaled, sampling.min_p)
     is_certain &= ~_is_near(probs.cumsum(-1), draws[:, None])
     return _select(probs, ids, draws), is_certain
 
@@ -156,14 +269,4 @@ def _select(probs: Tensor, ids: Tensor, draws: Tensor) -> Tensor:
     """
     last = (probs > 0).sum(-1) - 1
     indices = torch.searchsorted(probs.cumsum(-1), draws[:, None], right=True)[:, 0]
-    return ids.gather(-1, torch.minimum(indices, last)[:, None])[:, 0]
-
-
-def _make_hypothesis(tokens: list[int], total: float, eos_id: int | None) -> Hypothesis:
-    finished = tokens[-1] == eos_id
-    return Hypothesis(
-        tokens=tuple(tokens[:-1] if finished else tokens),
-        score=total,
-        log_probability=total,
-        finished=finished,
-    )
+    return ids.gather(-1, torch.minimum(indices, last).clamp(min=0)[:, None])[:, 0]

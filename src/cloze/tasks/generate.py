@@ -1,17 +1,16 @@
 """`generate`: continue texts with a language model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack, overload
-
-import torch
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
-from cloze.decode.config import SamplingOptions
-from cloze.decode.core import Hypothesis
-from cloze.decode.prompts import batch_rows, make_prompt_decoder, start_rows
-from cloze.decode.sampling import sample
+from cloze.decode.config import GenerationOptions
+from cloze.decode.continuation import check_stop_strings
+from cloze.decode.core import FinishReason, Hypothesis
+from cloze.decode.generator import TextGenerator
+from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
@@ -25,9 +24,16 @@ class Generation:
 
     text: str
     continuation: str  # with a leading space if it begins a new word
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # those of a stop string included
     log_probability: float  # of the tokens, and of the end symbol if it was generated
-    finished: bool  # False: it reached max_new_tokens
+    # end: the end symbol was generated, or no token is allowed; length: max_new_tokens is reached;
+    # stop: a stop string was generated
+    finish_reason: FinishReason
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended before `max_new_tokens`."""
+        return self.finish_reason != "length"
 
     @property
     def full_text(self) -> str:
@@ -40,6 +46,7 @@ class Generation:
             "tokens": self.tokens,
             "log_probability": self.log_probability,
             "finished": self.finished,
+            "finish_reason": self.finish_reason,
             "full_text": self.full_text,
         }
 
@@ -52,7 +59,14 @@ class Generations(Result, Sequence[Generation]):
     continuations: tuple[Generation, ...]
     truncated_chars: int = 0  # characters at the start of the text that were not read
 
-    record_columns = ("text", "continuation", "log_probability", "finished", "full_text")
+    record_columns = (
+        "text",
+        "continuation",
+        "log_probability",
+        "finished",
+        "finish_reason",
+        "full_text",
+    )
 
     def __len__(self) -> int:
         return len(self.continuations)
@@ -100,6 +114,35 @@ class Generations(Result, Sequence[Generation]):
         return render_result(*texts, truncated_chars=self.truncated_chars)
 
 
+class GenerationStream(Iterator[str]):
+    """The continuation of a text in chunks, each as soon as it is known.
+
+    A chunk is never a part of a character, and the chunks joined are the continuation. `result` is
+    available after the last one.
+    """
+
+    def __init__(self, generator: TextGenerator, truncated_chars: int = 0) -> None:
+        self._generator, self._truncated_chars = generator, truncated_chars
+        self._chunks = generator.stream()
+        self._result: Generations | None = None
+
+    def __next__(self) -> str:
+        for found in self._chunks:
+            if isinstance(found, str):
+                return found
+            self._result = _make_result(self._generator, 0, [found], self._truncated_chars)
+        raise StopIteration
+
+    @property
+    def result(self) -> Generations:
+        """What `generate` returns without `stream`."""
+        if self._result is None:
+            raise InputError(
+                "the stream has not ended", fix="read all of its chunks before the result"
+            )
+        return self._result
+
+
 class Options(TypedDict, total=False):
     """The options of `generate`."""
 
@@ -108,7 +151,17 @@ class Options(TypedDict, total=False):
     temperature: float
     top_k: int | None
     top_p: float
+    min_p: float
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    beam: int | None
+    n_best: int
+    length_normalization: str
+    length_penalty: float
+    early_stopping: str
     stop: bool
+    stop_strings: Sequence[str]
+    include_stop_string: bool
     truncation: str | None
     seed: int
     text_column: str | int | None
@@ -116,14 +169,29 @@ class Options(TypedDict, total=False):
 
 
 @overload
+def generate(
+    model: LanguageModel | Model | PathLike,
+    text: str = "",
+    *,
+    stream: Literal[True],
+    **options: Unpack[Options],
+) -> GenerationStream: ...
+@overload
 def generate(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
-    model: LanguageModel | Model | PathLike, text: str = "", **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike,
+    text: str = "",
+    *,
+    stream: Literal[False] = False,
+    **options: Unpack[Options],
 ) -> Generations: ...
 @overload
 def generate(
-    model: LanguageModel | Model | PathLike, text: Texts, **options: Unpack[Options]
+    model: LanguageModel | Model | PathLike,
+    text: Texts,
+    *,
+    stream: Literal[False] = False,
+    **options: Unpack[Options],
 ) -> Results[Generations]: ...
-@torch.inference_mode()
 @with_progress
 def generate(
     model: LanguageModel | Model | PathLike,
@@ -134,105 +202,149 @@ def generate(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    no_repeat_ngram_size: int = 0,
+    beam: int | None = None,
+    n_best: int = 1,
+    length_normalization: str = "average",
+    length_penalty: float = 1.0,
+    early_stopping: str = "heuristic",
     stop: bool = True,
+    stop_strings: Sequence[str] = (),
+    include_stop_string: bool = False,
+    stream: bool = False,
     truncation: str | None = None,
     seed: int = 0,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
-) -> Generations | Results[Generations]:
+) -> Generations | Results[Generations] | GenerationStream:
     """Continue a text, or each of several; the text is read as the start of a sentence.
 
-    Texts are decoded in batches of bounded size. The continuations of a text depend on the seed,
-    not on the batch or the device (except that tokens whose probabilities are equal up to rounding
-    may be exchanged), and the first of several samples is the one that `samples=1` gives. The
-    unknown token is never generated.
+    Tokens are sampled, or chosen by beam search if `beam` is given. The options that change
+    probabilities are applied in the order in which they are listed here. Texts are decoded in
+    batches of bounded size. The continuations of a text depend on the seed, not on the batch or the
+    device (except that tokens whose probabilities are equal up to rounding may be exchanged), and
+    the first of several samples is the one that `samples=1` gives. The unknown token is never
+    generated. A GPT or causal BERT that has no positions left reads the first token and the last
+    ones again for every new token, so a continuation may be longer than the model's maximum.
 
     Args:
-        model: any language model, or its folder: n-gram, NNLM, LSTM, or a causal BERT, which reads
-            the last tokens of a text that is longer than its maximum.
+        model: any language model, or its folder: n-gram, NNLM, LSTM, GPT, or a causal BERT. The
+            last two read the last tokens of a text that is longer than their maximum.
         text: the prompt, or several: a list or a table; an empty one starts a sentence.
         max_new_tokens: maximum number of tokens to generate.
         samples: number of continuations of each text.
+        repetition_penalty: divide positive logits of tokens that occur in the prompt or the
+            continuation by this factor, and multiply negative ones (Keskar et al. 2019). Beam
+            search, and models without logits (n-gram, NNLM, LSTM), multiply log-probabilities.
+        no_repeat_ngram_size: n-grams of this size may not occur twice in the prompt and the
+            continuation; 0 allows them.
         temperature: below 1 less random, above 1 more random; 0 is greedy.
         top_k: sample only from the k most probable tokens; 1 is greedy.
         top_p: sample only from the most probable tokens whose probabilities sum to `top_p`.
+        min_p: sample only from tokens that are at least `min_p` times as probable as the most
+            probable one.
+        beam: use beam search with so many hypotheses instead of sampling; 1 is greedy.
+        n_best: number of continuations that beam search returns, at most `beam`.
+        length_normalization: form of its length penalty: average or wu (Wu et al. 2016).
+        length_penalty: exponent of its length penalty; scores are divided by length to the power
+            of it. The length is that of the continuation. 0 disables it.
+        early_stopping: when it stops, after `beam` hypotheses are finished: heuristic (no
+            unfinished one scores better at its present length), full (at once) or never (no
+            unfinished one could score better at the maximum length). In transformers these are
+            `early_stopping=False`, `True` and `"never"`.
         stop: end where the model generates the end symbol; if False, that symbol is never generated
-            and every continuation has `max_new_tokens` tokens.
-        truncation: for texts that are longer than the maximum of a causal BERT, or than 65,536
-            tokens for an LSTM: tail (it reads the last tokens) or error. Default: tail, with a
-            warning.
+            and every continuation has `max_new_tokens` tokens, unless a stop string ends it.
+        stop_strings: end before the first of these strings in the continuation.
+        include_stop_string: end after the stop string instead.
+        stream: return an iterator of the chunks of the continuation (one text, one sample, no beam
+            search); its attribute `result` is what is returned otherwise.
+        truncation: for texts that are longer than the maximum of a GPT or causal BERT, or than
+            65,536 tokens for an LSTM: tail (it reads the last tokens) or error. Default: tail, with
+            a warning.
         seed: seed of the random numbers.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
-    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
+    options = GenerationOptions(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        beam=beam,
+        n_best=n_best,
+        length_normalization=length_normalization,  # type: ignore[arg-type]
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,  # type: ignore[arg-type]
+    )
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
+    stop_strings = check_stop_strings(stop_strings)
+    if beam is not None and samples > 1:
+        raise ConfigError(
+            f"samples is {samples} and beam is {beam}, but beam search does not sample",
+            fix="use n_best for the number of continuations, or leave out beam",
+        )
+    if stream:
+        _check_stream(text, samples, beam)
+    if beam == 1:
+        options = GenerationOptions(
+            temperature=0.0,
+            repetition_penalty=repetition_penalty,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
     model = open_language_model(model, "generate")
     texts = check_texts(text, text_column=text_column)
     unread = check_prompts(model, texts, truncation)
-    prompts = [model.encode_prompt(one) for one in texts]
-    # every prompt gets the same random numbers, so its samples depend on the seed alone
-    rng = torch.Generator().manual_seed(seed)
-    draws = torch.rand(samples, max_new_tokens, generator=rng, dtype=torch.float64)
-    banned = {model.unk_id} | (set() if stop else {model.eos_id})
-    decoder = make_prompt_decoder(model)
-    rows = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(samples)]
-    lengths = [len(prompts[prompt]) + max_new_tokens for prompt, _ in rows]
-    hypotheses: dict[tuple[int, int], Hypothesis] = {}
-    for batch in batch_rows(model, lengths):
-        some = [rows[n] for n in batch]
-        tokens, state = start_rows(
-            decoder, prompts, [prompt for prompt, _ in some], max_new_tokens=max_new_tokens
-        )
-        found = sample(
-            decoder,
-            state,
-            tokens,
-            sampling,
-            draws=draws[[number for _, number in some]],
-            eos_id=model.eos_id if stop else None,
-            banned_ids=[id_ for id_ in banned if id_ is not None],
-        )
-        hypotheses.update(zip(some, found, strict=True))
-        if progress:
-            progress("texts", len(hypotheses) // samples, len(texts))
-    results = [
-        Generations(
-            text=one,
-            continuations=tuple(
-                _make_generation(model, one, prompts[n], hypotheses[n, sample])
-                for sample in range(samples)
-            ),
-            truncated_chars=unread[n],
-        )
-        for n, one in enumerate(texts)
-    ]
+    generator = TextGenerator(
+        model=model,
+        texts=texts,
+        options=options,
+        max_new_tokens=max_new_tokens,
+        samples=samples,
+        stop=stop,
+        stop_strings=stop_strings,
+        include_stop_string=include_stop_string,
+        seed=seed,
+    )
+    if stream:
+        return GenerationStream(generator, unread[0])
+    found = generator.generate(progress)
+    results = [_make_result(generator, n, some, unread[n]) for n, some in enumerate(found)]
     return results[0] if isinstance(text, str) else Results(results)
 
 
-def _make_generation(
-    model: LanguageModel, text: str, context: Sequence[int], found: Hypothesis
-) -> Generation:
-    return Generation(
-        text=text,
-        continuation=continuation_of(model, text, context, found.tokens),
-        tokens=tuple(model.decode_token(id_) for id_ in found.tokens),
-        log_probability=found.log_probability,
-        finished=found.finished,
+def _check_stream(text: object, samples: int, beam: int | None) -> None:
+    if not isinstance(text, str):
+        raise InputError("several texts cannot be streamed", fix="pass one text as a str")
+    if samples > 1 or beam is not None:
+        what = f"{samples} samples" if samples > 1 else "beam search"
+        raise ConfigError(
+            f"stream is True, but {what} cannot be streamed",
+            fix=f"leave out stream or {'samples' if samples > 1 else 'beam'}",
+        )
+
+
+def _make_result(
+    generator: TextGenerator, number: int, hypotheses: Sequence[Hypothesis], truncated_chars: int
+) -> Generations:
+    text, decode_token = generator.texts[number], generator.model.decode_token
+    continuations = [
+        Generation(
+            text=text,
+            continuation=generator.continuations[number].decode(found.tokens),
+            tokens=tuple(decode_token(id_) for id_ in found.tokens),
+            log_probability=found.log_probability,
+            finish_reason=found.finish_reason,
+        )
+        for found in hypotheses
+    ]
+    return Generations(
+        text=text, continuations=tuple(continuations), truncated_chars=truncated_chars
     )
-
-
-def continuation_of(
-    model: LanguageModel, text: str, context: Sequence[int], ids: Sequence[int]
-) -> str:
-    """The text that the new ids add to the prompt, with a space where a new word begins."""
-    before, whole = model.decode(list(context)), model.decode([*context, *ids])
-    if not text.strip() or not whole.startswith(before):
-        written = model.decode(ids)
-        return written if not text or text[-1].isspace() else f" {written}"
-    written = whole.removeprefix(before)
-    return written.lstrip() if text[-1].isspace() else written

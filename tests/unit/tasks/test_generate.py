@@ -5,9 +5,9 @@ import math
 import pytest
 
 import cloze
+from cloze.decode.continuation import continuation_of
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.generate import continuation_of
 from cloze.text.tokenizer_training import train_tokenizer
 from grams import TEXT, text_model
 from helpers import raises, tiny_model

@@ -53,7 +53,7 @@ _GLUE = frozenset(
 CONFIGS = {
     "vocabulary": "cloze.make.recipe.data:TokenizerOptions",
     "translate": "cloze.decode.config:BeamConfig",
-    "generate": "cloze.decode.config:SamplingOptions",
+    "generate": "cloze.decode.config:GenerationOptions",
 }
 _EXCLUDED = {"distill": frozenset({"pairs"})}  # the student is not trained on pairs
 _MODEL, _DATA, _TRAINING = GROUPS = ("Model", "Data", "Training")
