@@ -56,8 +56,9 @@ elif what in ("tokenize", "score"):
         raise SystemExit("no error")
     except cloze.ClozeError as error:
         assert "characters" in str(error)
-elif what in ("windows of classify", "windows of tag", "windows of answer"):
-    head = {"classify": "sequence", "tag": "token", "answer": "span"}[what.split()[-1]]
+elif what.startswith("windows of "):
+    heads = {"classify": "sequence", "tag": "token", "answer": "span", "embed": "mlm"}
+    head = heads[what.split()[-1]]
     model = tiny_model(head, labels=("O", "B-A"), positions=256, num_layers=1)
     if head == "token":  # few spans: the result has all of them
         import torch
@@ -68,6 +69,8 @@ elif what in ("windows of classify", "windows of tag", "windows of answer"):
             cloze.classify(model, text, truncation="window")
         elif head == "token":
             assert not cloze.tag(model, text, truncation="window").untagged
+        elif head == "mlm":
+            assert cloze.embed(model, text, truncation="window").shape == (16,)
         else:
             assert cloze.answer(model, "the cat", text).text
     read(text[:100_000])
@@ -103,6 +106,6 @@ def test_a_text_of_100_megabytes(what):
     read_long_text(what, 100_000_000, 700)
 
 
-@pytest.mark.parametrize("function", ["classify", "tag", "answer"])
+@pytest.mark.parametrize("function", ["classify", "tag", "answer", "embed"])
 def test_windows_of_a_text_of_3_megabytes(function):
     read_long_text(f"windows of {function}", 3_000_000, 100)

@@ -5,6 +5,7 @@ n tokens of a packed batch, b sequences, t tokens of one, d size of the selected
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Literal, TypedDict, Unpack, overload
 
@@ -24,6 +25,7 @@ from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
+from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_windows
 from cloze.tasks.features import (
     LayerSelection,
     check_pooling,
@@ -115,8 +117,9 @@ def embed(
             numbers to concatenate.
         normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
         truncation: for texts that are too long: head, tail, head+tail, window (overlapping
-            windows; each token is taken from the window with the most context) or error. Default:
-            head; then a warning says how much was not read.
+            windows; each token is taken from the window with the most context; with pooling none up
+            to a million characters) or error. Default: head; then a warning says how much was not
+            read.
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
@@ -149,15 +152,20 @@ def embed(
     )
     _report_truncated(encoded, on_truncated, None if truncation else model.max_length)
     batches = _embed_batches(model, encoded, chosen, batch_tokens, progress)
+    stream = _StreamOptions(
+        compute=partial(_compute_vectors, model, chosen, batch_tokens),
+        batch=max(1, batch_tokens // model.max_length),
+        progress=progress,
+    )
     if by_token:
         kept = {
             key: one
             for keys, vectors in batches
             for key, one in zip(keys, vectors.float().cpu(), strict=True)
         }
-        found = [_make_token_vectors(row, encoded, kept, unit) for row in range(len(rows))]
+        found = [_make_token_vectors(row, encoded, kept, unit, stream) for row in range(len(rows))]
         return found[0] if is_single and found[0] else found
-    pooled = _pool_batches(encoded, batches, modes, unit)
+    pooled = _pool_batches(encoded, batches, modes, unit, stream)
     # without texts, or if all have failed, there are no vectors whose size is known
     size = next(iter(pooled.values())).shape[-1] if pooled else None
     out = torch.full((len(rows), size or len(modes) * measure_features(model, chosen)), torch.nan)
@@ -171,6 +179,7 @@ def _pool_batches(
     batches: Iterable[tuple[list["_Key"], Tensor]],
     modes: Sequence[str],
     unit: bool,
+    stream: "_StreamOptions",
 ) -> dict[int, Tensor]:
     """The vector of each text by its index; the windows of a text are merged first."""
     pooled: dict[int, Tensor] = {}
@@ -183,7 +192,9 @@ def _pool_batches(
         if len(whole) < len(keys):
             kept.update(zip(keys, vectors.float().cpu(), strict=True))
     for row, one in encoded.items():
-        if one.windows:
+        if one.stream is not None:
+            pooled[row] = pool_windows(one.stream, modes=modes, normalize=unit, **stream)
+        elif one.windows:
             pooled[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)[0]
     return pooled
 
@@ -269,17 +280,44 @@ def _embed_batches(
             progress("sequences", done, len(keys))
 
 
+def _compute_vectors(
+    model: Model, layers: LayerSelection, batch_tokens: int, sequences: Sequence[Sequence[int]]
+) -> list[Tensor]:
+    """The token vectors of sequences, in order (t d each)."""
+    encoded = {n: EncodedText(sequences=(list(ids),)) for n, ids in enumerate(sequences)}
+    found: dict[int, Tensor] = {}
+    for keys, vectors in _embed_batches(model, encoded, layers, batch_tokens, None):
+        found.update(zip([row for row, _ in keys], vectors.float().cpu(), strict=True))
+    return [found[n] for n in range(len(sequences))]
+
+
+class _StreamOptions(TypedDict):
+    """How the windows of a long text are computed."""
+
+    compute: ComputeVectors
+    batch: int  # windows at a time
+    progress: ProgressCallback | None
+
+
 def _make_token_vectors(
-    row: int, encoded: dict[int, EncodedText], kept: dict[_Key, Tensor], unit: bool
+    row: int,
+    encoded: dict[int, EncodedText],
+    kept: dict[_Key, Tensor],
+    unit: bool,
+    stream: _StreamOptions,
 ) -> TokenVectors | None:
     if row not in encoded:
         return None
     one = encoded[row]
-    assert one.encoding is not None
-    vectors = _merge_windows(row, one, kept) if one.windows else kept[row, 0]
+    if one.stream is not None:
+        vectors, encoding = merge_windows(one.stream, **stream)
+    else:
+        assert one.encoding is not None
+        encoding = one.encoding
+        vectors = _merge_windows(row, one, kept) if one.windows else kept[row, 0]
     if unit:
-        vectors = F.normalize(vectors, dim=-1)
-    return TokenVectors(vectors=vectors.numpy(), encoding=one.encoding)
+        F.normalize(vectors, dim=-1, out=vectors)  # without a copy
+    return TokenVectors(vectors=vectors.numpy(), encoding=encoding)
 
 
 def _merge_windows(row: int, encoded: EncodedText, kept: dict[_Key, Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback
-from cloze.tasks.inputs import OnError
+from cloze.tasks.inputs import MAX_CHARS, OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.long_texts import is_long
 from cloze.text.truncation import TRUNCATIONS
@@ -51,6 +51,7 @@ class EncodedText:
     sequences: tuple[list[int], ...]
     encoding: TokenAlignment | None = None  # of the text after truncation
     windows: tuple[TokenAlignment, ...] = ()  # of each sequence, if the text has windows
+    stream: Windows | None = None  # of a long text, in place of sequences; iterated once
 
     @property
     def truncated_chars(self) -> int:
@@ -77,7 +78,9 @@ def encode_texts(
     for number, ids in enumerate(model.tokenizer.encode_ids(texts, limit=model.max_length)):
         try:
             if len(ids) > model.max_length:
-                encoded[number] = _encode_truncated(model, texts[number], truncation, overlap)
+                encoded[number] = _encode_truncated(
+                    model, texts[number], truncation, overlap, aligned=aligned
+                )
             elif aligned:
                 encoding = model.tokenizer.encode(texts[number], max_length=model.max_length)
                 encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
@@ -101,13 +104,24 @@ def _check_truncation(truncation: str | None, overlap: int | None) -> str:
     return truncation or "head"
 
 
-def _encode_truncated(model: Model, text: str, truncation: str, overlap: int | None) -> EncodedText:
+def _encode_truncated(
+    model: Model, text: str, truncation: str, overlap: int | None, *, aligned: bool
+) -> EncodedText:
     tokenizer = model.tokenizer
     if truncation != "window":
         encoding = tokenizer.encode(text, max_length=model.max_length, truncation=truncation)
         return EncodedText(sequences=(encoding.ids,), encoding=encoding)
     # by default two windows share a quarter, so that every token has context
     shared = model.max_length // 4 if overlap is None else overlap
+    if aligned and len(text) > MAX_CHARS:
+        raise InputError(
+            f"it has {len(text):,} characters; with a vector for each token, windows accept "
+            f"{MAX_CHARS:,}",
+            fix="split it, such as into paragraphs, or use pooling mean",
+        )
+    if is_long(text):
+        stream = tokenizer.iterate_windows(text, max_length=model.max_length, overlap=shared)
+        return EncodedText(sequences=(), stream=stream)
     windows = tuple(tokenizer.encode_windows(text, max_length=model.max_length, overlap=shared))
     return EncodedText(
         sequences=tuple(window.ids for window in windows),

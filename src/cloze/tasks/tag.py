@@ -5,6 +5,7 @@ w words of a sentence, q tokens of it, p positions of an item, c labels.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from typing import Any, TypedDict, Unpack, overload
 
 import torch
@@ -36,7 +37,7 @@ from cloze.tasks.inference import (
 )
 from cloze.tasks.inputs import MAX_CHARS, Texts, check_texts, open_model, warn_truncated
 from cloze.tasks.tag_items import TagItem, encode_examples, encode_words
-from cloze.tasks.tag_windows import TaggedWord, iterate_tagged_words
+from cloze.tasks.tag_windows import TaggedWords, iterate_tagged_words
 from cloze.text.long_texts import Gap, ShortText
 
 __all__ = [
@@ -235,20 +236,25 @@ def predict(
     )
 
 
-def _tag_words(model: Model, text: str, found: Iterable[TaggedWord], aggregation: str) -> TagResult:
-    """Collect the tags of a long text, word by word."""
-    words, tags, scores, untagged = [], [], [], 0
+def _tag_words(
+    model: Model, text: str, found: Iterable[TaggedWords], aggregation: str
+) -> TagResult:
+    """Collect the tags of a long text."""
+    words: list[tuple[int, int]] = []
+    tags: list[str] = []
+    scores: list[float] = []
+    untagged = 0
     lists_all = len(text) <= LISTED_CHARS
 
     def iterate_units() -> Iterator[TaggedUnit]:
         nonlocal untagged
-        for one in found:
-            untagged += one.is_untagged
-            if lists_all or one.unit.tag != OUTSIDE:
-                words.append((one.unit.start, one.unit.end))
-                tags.append(one.unit.tag)
-                scores.append(one.unit.score)
-            yield from one.parts
+        for some in found:
+            untagged += some.num_untagged
+            listed = [lists_all or tag != OUTSIDE for tag in some.tags]
+            words.extend(compress(some.chars, listed))
+            tags.extend(compress(some.tags, listed))
+            scores.extend(compress(some.scores, listed))
+            yield from some.units
 
     single_words = labels_single_words(model.labels)
     spans = join_spans(text, iterate_units(), join=aggregation != "none", single_words=single_words)

@@ -1,8 +1,7 @@
-"""The tags of a long text, window by window.  w words, q tokens, c labels."""
+"""The tags of a long text, window by window.  q tokens, w words, c labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -19,32 +18,39 @@ from cloze.tasks.inference import iterate_window_logits, iterate_windows
 from cloze.text.truncation import iterate_max_context_tokens
 from cloze.text.windows import Windows
 
-WORDS = 4096  # tagged together
+TOKENS = 4096  # tagged together, at least
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaggedWord:
-    """A word and the units that spans are made of: the word itself, or its tokens."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaggedWords:
+    """Consecutive words of a text, as columns, and the units that spans are made of.
 
-    unit: TaggedUnit
-    parts: Sequence[TaggedUnit]
-    is_untagged: bool = False  # it has no characters
+    The units are words or tokens. Of those with tag O only the first after another tag is there,
+    because it ends a span.
+    """
+
+    chars: list[tuple[int, int]]  # w
+    tags: list[str]  # w
+    scores: list[float]  # w
+    num_untagged: int  # words without characters
+    units: list[TaggedUnit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WindowItem(EncodedExample):
-    """A window, and the tokens that have the most context in it: word, start, end."""
+    """A window; the columns are those of the tokens that have the most context in it."""
 
-    tokens: Sequence[tuple[int | None, int, int]]
-    is_tagged: Sequence[bool]  # whether the head reads the token
+    words: Sequence[int]  # -1: none
+    chars: Sequence[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    word: int | None
-    start: int
-    end: int
-    probabilities: NDArray[Any] | None  # c; None: the head does not read the token
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Tokens:
+    """Consecutive tokens of a text, as columns."""
+
+    words: NDArray[np.int64]  # q
+    chars: NDArray[np.int64]  # q 2
+    probabilities: NDArray[Any]  # q c, or of the first token of each word: w c
 
 
 def iterate_tagged_words(
@@ -55,77 +61,136 @@ def iterate_tagged_words(
     *,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> Iterator[TaggedWord]:
+) -> Iterator[TaggedWords]:
     """Tag the words of a text, which are those of the tokenizer, in order.
 
     A token is tagged in the window with the most context around it.
     """
     windows = iterate_windows(model, example.text, task=task, name=example.origin)
-    items = _iterate_items(windows, every_token=aggregation != "first")
+    every_token = aggregation != "first"
+    items = _iterate_items(windows, every_token=every_token)
     found = iterate_window_logits(
         model, items, len(windows), head="token", batch_tokens=batch_tokens, progress=progress
     )
     tokens = (
-        token
+        _Tokens(
+            words=np.array(item.words, np.int64),
+            chars=np.array(item.chars, np.int64).reshape(-1, 2),
+            probabilities=logits.softmax(-1).numpy(),
+        )
         for item, logits in found
-        for token in _iterate_tokens(item, logits.softmax(-1).numpy())
     )
-    groups = (list(group) for _, group in groupby(tokens, key=lambda token: token.word))
     first = 0
-    while some := list(islice(groups, WORDS)):
-        yield from _tag_words(model.labels, some, first, aggregation)
-        first += len(some)
+    for some in _join_words(tokens, every_token=every_token):
+        words = _tag_words(model.labels, some, first, aggregation)
+        first += len(words.tags)
+        yield words
 
 
 def _iterate_items(windows: Windows, *, every_token: bool) -> Iterator[_WindowItem]:
-    last: int | None = -1  # the word of the token before
+    last = -2  # the word of the token before
     for window, owned in zip(windows, iterate_max_context_tokens(windows.spans), strict=True):
-        own = [n for n, is_own in zip(window.token_range(), owned, strict=True) if is_own]
-        words = [window.words[n] for n in own]
+        start = window.token_range().start
+        first, count = (start + owned.index(True), owned.count(True)) if any(owned) else (start, 0)
+        own = range(first, first + count)  # every token belongs to one window, in order
+        words = [-1 if word is None else word for word in window.words[own.start : own.stop]]
         before = [last, *words[:-1]]
-        tagged = [every_token or word != other for word, other in zip(words, before, strict=True)]
         last = words[-1] if words else last
         yield _WindowItem(
             ids=window.ids,
             type_ids=window.type_ids,
-            positions=[n for n, is_tagged in zip(own, tagged, strict=True) if is_tagged],
-            tokens=[(window.words[n], *window.offsets[n]) for n in own],
-            is_tagged=tagged,
+            positions=own
+            if every_token
+            else [n for n, word, other in zip(own, words, before, strict=False) if word != other],
+            words=words,
+            chars=window.offsets[own.start : own.stop],
         )
 
 
-def _iterate_tokens(item: _WindowItem, probabilities: NDArray[Any]) -> Iterator[_Token]:
-    rows = iter(probabilities)
-    for token, is_tagged in zip(item.tokens, item.is_tagged, strict=True):
-        yield _Token(*token, next(rows) if is_tagged else None)
+def _join_words(tokens: Iterator[_Tokens], *, every_token: bool) -> Iterator[_Tokens]:
+    """Whole words with at least `TOKENS` tokens, except at the end of the text."""
+    waiting: list[_Tokens] = []
+    for more in tokens:
+        waiting.append(more)
+        if sum(len(some.words) for some in waiting) > TOKENS:
+            whole = _concatenate(waiting)
+            same = whole.words[::-1] != whole.words[-1]
+            stop = len(whole.words) - (int(same.argmax()) if same.any() else len(whole.words))
+            row = stop if every_token else len(whole.probabilities) - 1
+            if stop:
+                yield _Tokens(
+                    words=whole.words[:stop],
+                    chars=whole.chars[:stop],
+                    probabilities=whole.probabilities[:row],
+                )
+                whole = _Tokens(
+                    words=whole.words[stop:],
+                    chars=whole.chars[stop:],
+                    probabilities=whole.probabilities[row:],
+                )
+            waiting = [whole]
+    if waiting and len((whole := _concatenate(waiting)).words):
+        yield whole
 
 
-def _tag_words(
-    labels: Sequence[str], groups: Sequence[Sequence[_Token]], first: int, aggregation: str
-) -> Iterator[TaggedWord]:
+def _concatenate(some: Sequence[_Tokens]) -> _Tokens:
+    return _Tokens(
+        words=np.concatenate([one.words for one in some]),
+        chars=np.concatenate([one.chars for one in some]),
+        probabilities=np.concatenate([one.probabilities for one in some]),
+    )
+
+
+def _tag_words(labels: Sequence[str], tokens: _Tokens, first: int, aggregation: str) -> TaggedWords:
     """Tag words from the probabilities of their tokens; `first` is the number of the first word."""
-    rows = [
-        [token.probabilities for token in group if token.probabilities is not None]
-        for group in groups
-    ]
-    probabilities = np.stack([row for group in rows for row in group])  # q c
-    starts = [0, *accumulate(map(len, rows))]
-    word_tags = zip(*aggregate_tokens(probabilities, starts[:-1], aggregation), strict=True)
-    every = range(len(probabilities))
-    token_tags = zip(*aggregate_tokens(probabilities, every, aggregation), strict=True)
-    for number, (group, (label, score)) in enumerate(zip(groups, word_tags, strict=True), first):
-        start, end = group[0].start, group[-1].end
-        parts = (
-            [
-                TaggedUnit(number, labels[tag], value, token.start, token.end)
-                for token, (tag, value) in zip(group, islice(token_tags, len(group)), strict=True)
-            ]
-            if aggregation in ("none", "simple")
-            else []
+    is_start = np.concatenate([[True], tokens.words[1:] != tokens.words[:-1]])
+    starts = np.flatnonzero(is_start)
+    last = np.append(starts[1:], len(is_start)) - 1  # the last token of each word
+    chars = np.stack([tokens.chars[starts, 0], tokens.chars[last, 1]], -1)  # w 2
+    has_chars = chars[:, 0] < chars[:, 1]
+    rows = np.arange(len(starts)) if aggregation == "first" else starts
+    tags, scores = _aggregate(tokens.probabilities, rows, aggregation)
+    if aggregation in ("none", "simple"):
+        words = is_start.cumsum() - 1  # of each token
+        found = _aggregate(tokens.probabilities, np.arange(len(is_start)), aggregation)
+        units = _list_units(labels, first + words, *found, tokens.chars, has_chars[words])
+    else:
+        numbers = np.arange(first, first + len(starts))
+        units = _list_units(labels, numbers, tags, scores, chars, has_chars)
+    names = [*labels, OUTSIDE]
+    return TaggedWords(
+        chars=list(zip(*chars.T.tolist(), strict=True)),
+        tags=[names[tag] for tag in np.where(has_chars, tags, len(labels)).tolist()],
+        scores=np.where(has_chars, scores, 0.0).tolist(),
+        num_untagged=int((~has_chars).sum()),
+        units=units,
+    )
+
+
+def _aggregate(
+    probabilities: NDArray[Any], starts: NDArray[np.int64], aggregation: str
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    tags, scores = aggregate_tokens(probabilities, starts.tolist(), aggregation)
+    return np.array(tags, np.int64), np.array(scores, np.float64)
+
+
+def _list_units(
+    labels: Sequence[str],
+    words: NDArray[np.int64],
+    tags: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    chars: NDArray[np.int64],
+    is_tagged: NDArray[np.bool_],
+) -> list[TaggedUnit]:
+    """The units with a tag, and the first with tag O after each of them."""
+    tagged = np.flatnonzero(is_tagged)
+    outside = labels.index(OUTSIDE) if OUTSIDE in labels else len(labels)
+    in_span = tags[tagged] != outside
+    chosen = tagged[in_span | np.concatenate([[True], in_span])[:-1]]
+    columns = (words, tags, scores, chars[:, 0], chars[:, 1])
+    return [
+        TaggedUnit(word, labels[tag], score, start, end)
+        for word, tag, score, start, end in zip(
+            *(column[chosen].tolist() for column in columns), strict=True
         )
-        if start >= end:
-            unit = TaggedUnit(number, OUTSIDE, 0.0, start, end)
-            yield TaggedWord(unit=unit, parts=(), is_untagged=True)
-            continue
-        unit = TaggedUnit(number, labels[label], score, start, end)
-        yield TaggedWord(unit=unit, parts=parts or [unit])
+    ]

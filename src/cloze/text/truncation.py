@@ -78,21 +78,29 @@ def find_max_context_windows(windows: Sequence[range]) -> list[int]:
 def iterate_max_context_tokens(windows: Sequence[range]) -> Iterator[list[bool]]:
     """For each window, whether it is the one with the most context for each of its tokens.
 
-    As `find_max_context_windows`, but only the windows that overlap are in memory. Every token
-    belongs to one window, in order.
+    As `find_max_context_windows`, for the windows of `split_windows`: every token belongs to one
+    window, in order. Windows are equally long but for the last, so that only the one before, the
+    one after and the last can have more context. Most windows overlap alike and are computed once.
     """
-    best: dict[int, tuple[float, int]] = {}
-    seen = 0
+    last = len(windows) - 1
+    known: dict[tuple[int, ...], list[bool]] = {}
     for number, span in enumerate(windows):
-        while seen < len(windows) and windows[seen].start < span.stop:
-            for token, score in _score_context(windows[seen]):
-                if score > best.get(token, (-1.0, 0))[0]:
-                    best[token] = (score, seen)
-            seen += 1
-        yield [best[token][1] == number for token in span]
-        end = windows[number + 1].start if number + 1 < len(windows) else span.stop
-        for token in range(span.start, end):
-            del best[token]
+        others = {max(0, number - 1), number, min(number + 1, last), last}
+        near = sorted(n for n in others if n <= number or windows[n].start < span.stop)
+        key = tuple(edge - span.start for n in near for edge in (windows[n].start, windows[n].stop))
+        if key not in known:
+            known = {key: _find_own_tokens([windows[n] for n in near], near.index(number))}
+        yield known[key]
+
+
+def _find_own_tokens(windows: Sequence[range], number: int) -> list[bool]:
+    """Whether the window `number` has the most context for each of its tokens."""
+    best: dict[int, tuple[float, int]] = {}
+    for n, span in enumerate(windows):
+        for token, score in _score_context(span):
+            if score > best.get(token, (-1.0, 0))[0]:
+                best[token] = (score, n)
+    return [best[token][1] == number for token in windows[number]]
 
 
 def _score_context(span: range) -> Iterator[tuple[int, float]]:

@@ -122,13 +122,19 @@ class _TokenStream:
         columns.ids += encoding.ids[skip:]
         columns.tokens += encoding.tokens[skip:]
         shift = part.start - part.num_chars_before
-        columns.offsets += [
-            (self._restore_start(start + shift), self._restore_end(end + shift))
-            for start, end in encoding.offsets[skip:]
-        ]
+        offsets = encoding.offsets[skip:]
+        columns.offsets += (
+            [
+                (self._restore_start(start + shift), self._restore_end(end + shift))
+                for start, end in offsets
+            ]
+            if self._gap_positions
+            else [(start + shift, end + shift) for start, end in offsets]
+        )
         more = self._num_words - part.num_words_before
         columns.words += [None if word is None else word + more for word in words]
-        self._num_words = more + 1 + max((n for n in words if n is not None), default=-1 - more)
+        last = next((n for n in reversed(words) if n is not None), -1 - more)
+        self._num_words = more + 1 + last
 
     def _restore_start(self, position: int) -> int:
         return position + self._gap_chars[bisect_right(self._gap_positions, position)]

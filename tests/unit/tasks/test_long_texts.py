@@ -57,8 +57,10 @@ from helpers import peak_memory, tiny_model
 text = "the cat sat on the mat and it was a fine day " * 9000
 model = tiny_model("span", positions=128, num_layers=1)
 cloze.answer(model, "the cat", text[:40_000])
+cloze.embed(model, text[:40_000], truncation="window")
 before = peak_memory()
 cloze.answer(model, "the cat", text)
+assert cloze.embed(model, text, truncation="window").shape == (16,)
 print((peak_memory() - before) >> 20)
 """
     ran = subprocess.run(
@@ -142,6 +144,43 @@ def test_windows_are_tagged_one_after_the_other(monkeypatch, overlap, aggregatio
     short = cloze.tag(model, TEXT, **options)
     assert short.spans == streamed[1].spans
     assert list(short.tags) == [one for one in streamed[1].tags if one != "O"]
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 15])
+@pytest.mark.parametrize(
+    "pooling", ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+)
+def test_windows_are_embedded_one_after_the_other(monkeypatch, pooling, overlap):
+    model = tiny_model("mlm")
+    options = {"truncation": "window", "overlap": overlap, "pooling": pooling, "normalize": True}
+    streamed, whole = compute_both_ways(
+        monkeypatch, lambda: cloze.embed(model, ["the cat sat", TEXT, TEXT[::2]], **options)
+    )
+    assert streamed == pytest.approx(whole, abs=1e-5)
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 15])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_token_vectors_of_windows_are_computed_one_after_the_other(monkeypatch, overlap, normalize):
+    model = tiny_model("mlm")
+    options = {"truncation": "window", "overlap": overlap, "layers": [0, -1]}
+    options |= {"pooling": "none", "normalize": normalize, "batch_tokens": 50}
+    streamed, whole = compute_both_ways(
+        monkeypatch, lambda: cloze.embed(model, ["the cat sat", TEXT], **options)
+    )
+    for one, other in zip(streamed, whole, strict=True):
+        assert one.encoding == other.encoding
+        assert one.vectors == pytest.approx(other.vectors, abs=1e-5)
+
+
+def test_token_vectors_of_more_than_a_million_characters_are_refused():
+    texts, errors = ["the cat", "the cat " * 130_000], {}
+    options = {"truncation": "window", "pooling": "none"}
+    with raises(InputError, "text 2", "1,040,000", "1,000,000", fix="pooling mean"):
+        cloze.embed(tiny_model("mlm"), texts, **options)
+    found = cloze.embed(tiny_model("mlm"), texts, on_error=errors.__setitem__, **options)
+    assert [one is None for one in found] == [False, True]
+    assert list(errors) == [1]
 
 
 @pytest.mark.parametrize("overlap", [None, 0, 12])
