@@ -1,18 +1,22 @@
 """GPT and GPT-2 both ways with transformers, at tiny sizes: every head, padded and packed."""
 
 import random
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.models.build import build
+from cloze.decode.language import language_model
+from cloze.models.build import build, build_on_meta
 from cloze.models.registry import get_family, resolve
 from cloze.nn.layout import Packed
-from helpers import raises, scramble, tiny_tokenizer
+from helpers import PIECES, raises, scramble, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
 TOLERANCE = 1e-5
@@ -23,10 +27,13 @@ CLASSES = {
     ("gpt2", ("sequence",)): "GPT2ForSequenceClassification",
     ("gpt2", ("token",)): "GPT2ForTokenClassification",
     ("gpt2", ("span",)): "GPT2ForQuestionAnswering",
+    ("gpt2", ("choice", "lm")): "GPT2DoubleHeadsModel",
     ("openai-gpt", ()): "OpenAIGPTModel",
     ("openai-gpt", ("lm",)): "OpenAIGPTLMHeadModel",
     ("openai-gpt", ("sequence",)): "OpenAIGPTForSequenceClassification",
+    ("openai-gpt", ("choice", "lm")): "OpenAIGPTDoubleHeadsModel",
 }
+POOLED = ("sequence", "choice")
 CASES = [
     pytest.param(family, heads, number, id=f"{family}-{'+'.join(heads) or 'body'}-{number}")
     for family, heads in CLASSES
@@ -52,6 +59,8 @@ def make_config(family, heads, number):
         **(
             {"labels": tuple("abcd"[: rng.randint(2, 4)])}
             if {"sequence", "token"} & {*heads}
+            else {"labels": ("LABEL_0",)}  # their class has one
+            if "choice" in heads
             else {}
         ),
     )
@@ -72,7 +81,7 @@ def our_outputs(module, heads, config):
     outputs = {"hidden": hidden[mask]}
     indices = torch.arange(mask.numel()).view(mask.shape)
     for head in heads:
-        at = indices[:, 0] if head == "sequence" else indices[mask]
+        at = indices[:, 0] if head in POOLED else indices[mask]
         outputs[head] = module.logits(head, module.head_inputs(head, hidden, at, mask))
     return outputs
 
@@ -80,6 +89,14 @@ def our_outputs(module, heads, config):
 @torch.no_grad()
 def their_outputs(peer, heads, config):
     ids, mask = make_batch(config)
+    if "choice" in heads:  # four options of one question; no token attends to padding after it
+        seen = peer(
+            input_ids=ids[None],
+            mc_token_ids=mask.sum(1)[None] - 1,
+            output_hidden_states=True,
+        )
+        hidden, logits = seen.hidden_states[-1].view(*mask.shape, -1), seen.logits[0]
+        return {"hidden": hidden[mask], "lm": logits[mask], "choice": seen.mc_logits.view(-1, 1)}
     seen = peer(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
     if not heads:
         return {"hidden": seen.last_hidden_state[mask]}
@@ -143,6 +160,85 @@ def test_packed_equals_padded(family):
         padded = model.module(ids, mask)[mask]
         flat = model.module(ids[mask], Packed.from_lengths(mask.sum(1).tolist()))
     torch.testing.assert_close(flat, padded, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@st.composite
+def gpts(draw):
+    """A family and a configuration of it."""
+    family = draw(st.sampled_from(["gpt2", "openai-gpt"]))
+    num_heads = draw(st.integers(1, 4))
+    size = num_heads * draw(st.sampled_from([2, 6, 8]))
+    inner = 4 * size if family == "openai-gpt" else draw(st.sampled_from([4 * size, 17]))
+    return get_family(family).config_class(
+        vocab_size=draw(st.integers(len(PIECES), 70)),
+        num_heads=num_heads,
+        hidden_size=size,
+        num_layers=draw(st.integers(1, 4)),
+        intermediate_size=inner,
+        max_positions=draw(st.integers(8, 40)),
+        activation=draw(st.sampled_from(["gelu_new", "relu", "silu"])),
+        norm_eps=draw(st.sampled_from([1e-6, 1e-5, 1e-3])),
+        tie_embeddings=draw(st.booleans()),
+        pad_id=draw(st.sampled_from([None, 0, 3])),
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(config=gpts(), seed=st.integers(0, 99), ours_first=st.booleans())
+def test_logits_of_generated_models_with_and_without_a_cache(config, seed, ours_first):
+    kind = getattr(transformers, CLASSES[config.family, ("lm",)])
+    with TemporaryDirectory() as folder:
+        if ours_first:
+            module = scramble(build(config, ("lm",), rng=torch.Generator()), seed).eval()
+            model = Model(module=module, config=config, tokenizer=tiny_tokenizer())
+            peer = kind.from_pretrained(model.save(f"{folder}/m")).eval()
+        else:
+            values = resolve(get_family(config.family).layout).write_config(config, ("lm",))
+            peer = scramble(kind(transformers.AutoConfig.for_model(**values)), seed).eval()
+            peer.save_pretrained(f"{folder}/m")
+            tiny_tokenizer().save(f"{folder}/m")
+            model = cloze.load(f"{folder}/m")
+            assert model.config == config
+    rng = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, config.vocab_size, (3, config.max_positions), generator=rng)
+    with torch.no_grad():
+        theirs = peer(ids).logits
+        ours = model.module.logits("lm", model.module(ids))
+    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE)
+    language = language_model(model)
+    length = config.max_positions // 2
+    tokens, state = language.start(ids[:, :length].tolist())
+    usable = sorted(set(range(len(PIECES))) - model.tokenizer.special_ids)
+    for position in range(length - 1, config.max_positions - 1):
+        scores, state = language.step(tokens, state)
+        expected = theirs[:, position].log_softmax(-1)
+        torch.testing.assert_close(
+            scores[:, usable], expected[:, usable], rtol=TOLERANCE, atol=TOLERANCE
+        )
+        tokens = ids[:, position + 1]
+
+
+SIZES = {"gpt2": 124, "gpt2-medium": 355, "gpt2-large": 774, "gpt2-xl": 1558}
+
+
+@pytest.mark.parametrize(("preset", "millions"), SIZES.items())
+def test_the_published_sizes(preset, millions):
+    """Parameters of the presets on the meta device: those of transformers, in millions."""
+    config = get_family("gpt2").config_class.preset(preset, vocab_size=50_257)
+    module = build_on_meta(config, ("lm",))
+    count = sum(weight.numel() for weight in module.parameters())
+    assert round(count / 1e6) == millions
+    values = resolve(get_family("gpt2").layout).write_config(config, ("lm",))
+    with torch.device("meta"):
+        peer = transformers.GPT2LMHeadModel(transformers.AutoConfig.for_model(**values))
+    assert count == peer.num_parameters()
+
+
+def test_a_choice_head_of_another_kind_is_refused():
+    layout = resolve(get_family("gpt2").layout)
+    values = layout.write_config(make_config("gpt2", (), 0), ("choice", "lm"))
+    with raises(cloze.errors.ConfigError, "summary_activation", "tanh"):
+        layout.read_config({**values, "summary_activation": "tanh"})
 
 
 def test_settings_that_change_the_computation_are_refused():

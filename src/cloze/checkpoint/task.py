@@ -22,6 +22,8 @@ FORMAT_VERSION = 2
 # keys in version 1 -> present keys
 VERSION_1_KEYS = {"policy": "truncation", "stride": "overlap", "none": "allow_no_answer"}
 VERSION_1_FEATURE_KEYS = {"width": "input_size", "hidden": "hidden_size", "depth": "num_layers"}
+# of the inputs of a causal model (Radford et al. 2018): how a pair becomes one sequence or two
+TRANSFORMATIONS = ("entailment", "similarity", "none")
 TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
 
 
@@ -58,6 +60,8 @@ class Task:
     name: str
     truncation: str | None = None  # of texts that are too long; None: see `truncation_strategy`
     overlap: int | None = None  # tokens that neighbouring windows share; None: a quarter
+    # entailment (one sequence), similarity (both orders, added); None or none: the tokenizer's own
+    transformation: str | None = None
     context: bool = False  # tag: the model also reads the neighbouring sentences of a document
     allow_no_answer: bool = False  # answer: a question may have no answer in its context
     threshold: float = 0.0  # answer: predict "no answer" if its score is higher by more than this
@@ -77,6 +81,13 @@ class Task:
             number(f"thresholds.{label}", threshold, 0, 1)
         if self.truncation is not None:
             one_of("truncation", self.truncation, TRUNCATIONS)
+        if self.transformation is not None:
+            one_of("transformation", self.transformation, TRANSFORMATIONS)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether pairs are read in both orders, and the vectors of both are added."""
+        return self.transformation == "similarity"
 
     @property
     def truncation_strategy(self) -> str:

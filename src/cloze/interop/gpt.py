@@ -1,6 +1,8 @@
 """Tables of GPT and GPT-2 in Hugging Face's layout: our names -> theirs.
 
-Their matrices are stored as [in, out] (`Conv1D`), so every matrix of a block is transposed.
+Their matrices are stored as [in, out] (`Conv1D`), so every matrix of a block is transposed. Classes
+that transformers lacks (multiple choice without an LM head; tags and answers of a GPT) have the
+names that it would give them.
 """
 
 from collections.abc import Mapping
@@ -18,19 +20,33 @@ SUPPORTED_VALUES = {
     "reorder_and_upcast_attn": False,
 }
 INNER, SIZE = "n_inner", "n_embd"
-_SUMMARY = frozenset(
-    f"summary_{name}"
-    for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
-)
+# Their multiple-choice head: a linear layer at the last token.
+_SUMMARY = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_proj_to_labels": True,
+    "summary_activation": None,
+}
+_CHOICE_CLASSES = ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel")
+
+
+def _check_values(values: Mapping[str, Any], supported: Mapping[str, Any]) -> None:
+    for name, value in supported.items():
+        if values.get(name, value) != value:
+            raise ConfigError(
+                f"config.json sets {name} to {values[name]!r}, which is not supported",
+                fix=f"use a model with {name} = {value!r}",
+            )
+
+
+def _check_choice(values: Mapping[str, Any]) -> None:
+    if any(name in _CHOICE_CLASSES for name in values.get("architectures") or ()):
+        _check_values(values, _SUMMARY)
 
 
 def _read_gpt2_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    for name, supported in SUPPORTED_VALUES.items():
-        if values.get(name, supported) != supported:
-            raise ConfigError(
-                f"config.json sets {name} to {values[name]!r}, which is not supported",
-                fix=f"use a model with {name} = {supported!r}",
-            )
+    _check_values(values, SUPPORTED_VALUES)
+    _check_choice(values)
     found = dict(values)
     if found.get(INNER) is None and isinstance(found.get(SIZE), int):
         found[INNER] = 4 * found[SIZE]
@@ -39,6 +55,7 @@ def _read_gpt2_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_gpt_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """GPT's `gelu` is the tanh approximation, and its intermediate size is fixed."""
+    _check_choice(values)
     found = dict(values)
     if found.get("afn") == "gelu":
         found["afn"] = "gelu_new"
@@ -82,6 +99,8 @@ GPT2 = HuggingFaceLayout(
         "GPT2ForSequenceClassification": ("sequence",),
         "GPT2ForTokenClassification": ("token",),
         "GPT2ForQuestionAnswering": ("span",),
+        "GPT2DoubleHeadsModel": ("choice", "lm"),
+        "GPT2ForMultipleChoice": ("choice",),
     },
     weights={
         "embeddings.word": "transformer.wte",
@@ -97,12 +116,21 @@ GPT2 = HuggingFaceLayout(
         "task_heads.sequence.dense": "score",
         "task_heads.token.dense": "classifier",
         "task_heads.span.dense": "qa_outputs",
+        "task_heads.choice.dense": "multiple_choice_head.summary",
     },
     block="transformer.h.{n}.",
+    tied_names={"transformer.wte.weight": "lm_head.weight"},
     harmless=frozenset({"lm_head.weight"}),
     harmless_pattern=r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",
-    head_weights={"lm_head.weight": "lm", "score.weight": "sequence", "qa_outputs.weight": "span"},
-    ignored_settings=frozenset({"n_ctx", "task_specific_params", *SUPPORTED_VALUES, *_SUMMARY}),
+    head_weights={
+        "multiple_choice_head.summary.weight": "choice",
+        "lm_head.weight": "lm",
+        "score.weight": "sequence",
+        "qa_outputs.weight": "span",
+    },
+    ignored_settings=frozenset(
+        {"n_ctx", "task_specific_params", "summary_first_dropout", *SUPPORTED_VALUES, *_SUMMARY}
+    ),
     special_ids={"bos_token_id": "bos", "eos_token_id": "eos"},
     normalize_settings=_read_gpt2_settings,
 )
@@ -111,20 +139,25 @@ GPT = replace(
     GPT2,
     family="openai-gpt",
     settings={
-        **{ours: theirs for ours, theirs in GPT2.settings.items() if ours != "classifier_dropout"},
+        **GPT2.settings,
         "activation": "afn",
+        "classifier_dropout": "summary_first_dropout",
     },
     architectures={
         "OpenAIGPTModel": (),
         "OpenAIGPTLMHeadModel": ("lm",),
         "OpenAIGPTForSequenceClassification": ("sequence",),
+        "OpenAIGPTForTokenClassification": ("token",),
+        "OpenAIGPTForQuestionAnswering": ("span",),
+        "OpenAIGPTDoubleHeadsModel": ("choice", "lm"),
+        "OpenAIGPTForMultipleChoice": ("choice",),
     },
     weights={
         **{ours: entry for ours, entry in GPT2.weights.items() if ours != "norm"},
         "embeddings.word": "transformer.tokens_embed",
         "embeddings.position": "transformer.positions_embed",
     },
-    head_weights={"lm_head.weight": "lm", "score.weight": "sequence"},
+    tied_names={"transformer.tokens_embed.weight": "lm_head.weight"},
     normalize_settings=_read_gpt_settings,
     extra_settings=_write_gpt_settings,
 )

@@ -53,6 +53,8 @@ class HuggingFaceLayout(Layout):
     harmless_pattern: str | None = None  # more of them, as a regular expression
     # the bias of the masked-LM head has two names: the first if the head is tied, else the second
     lm_head_biases: tuple[str, str] | None = None
+    # embedding table -> the LM head's weight, under which some classes store it if both are tied
+    tied_names: Mapping[str, str] = field(default_factory=dict)
     head_weights: Mapping[str, str] = field(default_factory=dict)  # weight -> head that has it
     optional_parts: Mapping[str, str] = field(default_factory=dict)  # part -> suffix of its weight
     head_parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -215,14 +217,14 @@ class HuggingFaceLayout(Layout):
 
     def find_names(
         self,
-        description: Description,  # noqa: ARG002
+        description: Description,
         stored: Iterable[str],
         wanted: Iterable[str],
     ) -> dict[str, str]:
         """Current name of a weight -> the name it is stored under.
 
         Older folders have `gamma` and `beta` in norms, a missing or doubled prefix, or the bias of
-        the masked-LM head under the decoder.
+        the masked-LM head under the decoder. A tied embedding table may have the head's name.
         """
         expected, names = set(wanted), set(stored)
         found: dict[str, str] = {}
@@ -241,7 +243,13 @@ class HuggingFaceLayout(Layout):
                     fix="remove one of them from the file",
                 )
             found[key] = name
-        return found
+        return self._find_tied(description, found) | found
+
+    def _find_tied(self, description: Description, found: Mapping[str, str]) -> dict[str, str]:
+        """Tied embedding tables -> the name of the LM head's weight, if it is stored."""
+        if not getattr(description.config, "tie_embeddings", False):
+            return {}
+        return {table: found[head] for table, head in self.tied_names.items() if head in found}
 
     def _translate(self, name: str) -> Rule:
         if name in self.weights:  # a parameter of its own, not a module's weight or bias

@@ -47,7 +47,7 @@ def resize_token_embeddings(
     """Copy the weights that have a row per token: embeddings, masked-LM bias, untied LM head.
 
     A new token starts as the mean of the old tokens that spell it, so that the model treats it
-    about as before.
+    about as before; a special token, which nothing spells, keeps its random weights.
     """
     for name, weight in ours.items():
         if name not in theirs or weight.shape == theirs[name].shape:
@@ -55,4 +55,5 @@ def resize_token_embeddings(
         weight[: len(theirs[name])] = theirs[name]
         for id_ in range(old.vocab_size, new.vocab_size):
             spelled = old.encode_ids([new.decode([id_])], add_special_tokens=False)[0]
-            weight[id_] = theirs[name][spelled].mean(0)
+            if spelled:
+                weight[id_] = theirs[name][spelled].mean(0)

@@ -313,9 +313,14 @@ def _evaluate_files(
 
 
 def adapt_recipe(recipe: FinetuneRecipe, task: GlueTask) -> FinetuneRecipe:
-    """The recipe with the columns and the metrics of a task."""
+    """The recipe with the columns and the metrics of a task.
+
+    Only pairs that have no order are read in both orders (`--transformation similarity`).
+    """
+    chosen = recipe.data.transformation
     table = replace(
         recipe.data,
+        transformation=None if chosen == "similarity" and not task.is_symmetric else chosen,
         text_column=str(task.text),
         pair_column=None if task.pair is None else str(task.pair),
         label_column=(str(task.label),),

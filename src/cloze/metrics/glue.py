@@ -26,6 +26,7 @@ class GlueTask:
     label: Column = "label"
     kind: str = "classify"
     metrics: tuple[str, ...] = ("accuracy",)
+    is_symmetric: bool = False  # the texts of a pair have no order
     train: str = "train"
     dev: tuple[str, ...] = ("dev",)  # scored separately: MNLI has two
 
@@ -43,6 +44,7 @@ GLUE = {
             name="MRPC",
             text="#1 String",
             pair="#2 String",
+            is_symmetric=True,
             label="Quality",
             metrics=("f1", "accuracy"),
         ),
@@ -51,6 +53,7 @@ GLUE = {
             text="sentence1",
             pair="sentence2",
             label="score",
+            is_symmetric=True,
             kind="regression",
             metrics=("pearson", "spearman"),
         ),
@@ -59,6 +62,7 @@ GLUE = {
             text="question1",
             pair="question2",
             label="is_duplicate",
+            is_symmetric=True,
             metrics=("f1", "accuracy"),
         ),
         GlueTask(

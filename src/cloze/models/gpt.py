@@ -24,7 +24,7 @@ from cloze.nn.layers import ACTIVATIONS, LayerNorm
 class GPT(Encoder):
     """Token and position embeddings, post-norm blocks with a causal mask."""
 
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence")
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span", "choice")
     is_causal = True
 
     def __init__(self, config: GPTConfig, task_heads: Iterable[str] = ()) -> None:
@@ -61,8 +61,6 @@ class GPT(Encoder):
 class GPT2(GPT):
     """GPT with pre-norm blocks and a final norm."""
 
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm", "sequence", "token", "span")
-
     @staticmethod
     def build_block(config: GPTConfig) -> Block:
         size = config.hidden_size
@@ -92,7 +90,9 @@ def _build_head(name: str, config: GPTConfig) -> TaskHead:
         return LMHead(size, config.vocab_size, tied=config.tie_embeddings, bias=False)
     if name == "sequence":  # reads the last token, which has attended to the whole text
         return LinearHead(size, labels, dropout=0.0, uses_pooler=True, bias=False)
+    dropout = config.classifier_dropout
     if name == "token":
-        dropout = config.classifier_dropout
         return LinearHead(size, labels, dropout=dropout, uses_pooler=False)
+    if name == "choice":  # reads the last token, like `sequence`
+        return LinearHead(size, 1, dropout=dropout, uses_pooler=True)
     return LinearHead(size, 2, dropout=0.0, uses_pooler=False)  # span: start and end

@@ -4,7 +4,8 @@ b batch, t tokens (or one flat row of n), d width.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from copy import copy
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +98,13 @@ class Encoder(nn.Module):
         )
         self.blocks.prepare(context)
         return context
+
+    def select_heads(self, names: Iterable[str]) -> Self:
+        """This module with some of its heads only; both have the same parameters."""
+        heads = nn.ModuleDict({name: self.task_heads[name] for name in names})
+        selected = copy(self)
+        selected.__dict__["_modules"] = {**self._modules, "task_heads": heads}
+        return selected
 
     def uses_pooler(self, head: str) -> bool:
         """Whether a head reads one pooled vector per sequence, instead of every token."""

@@ -167,7 +167,10 @@ def classify(
 def encode_examples(
     model: Model, examples: Sequence[TextExample], task: Task
 ) -> list[list[TextItem]]:
-    """Encode each example as one sequence, or one per window, classified at [CLS]."""
+    """Encode each example as one sequence, or one per window, classified at [CLS].
+
+    If the task is symmetric, a pair is encoded in both orders.
+    """
     texts, pairs = [e.text for e in examples], [e.pair for e in examples]
     if any(pair is not None for pair in pairs):
         check_pair_support(model)
@@ -192,7 +195,36 @@ def encode_examples(
                 for one in encodings
             ]
         groups.append(parts)
-    return groups
+    return _add_swapped(model, examples, groups, task) if task.is_symmetric else groups
+
+
+def _add_swapped(
+    model: Model,
+    examples: Sequence[TextExample],
+    groups: Sequence[Sequence[TextItem]],
+    task: Task,
+) -> list[list[TextItem]]:
+    """The items of pairs with the same pair in the other order."""
+    _check_one_sequence(task)
+    pairs = [number for number, example in enumerate(examples) if example.pair is not None]
+    other = [
+        replace(examples[n], text=examples[n].pair or "", pair=examples[n].text) for n in pairs
+    ]
+    plain = replace(task, transformation=None)
+    found = dict(zip(pairs, encode_examples(model, other, plain) if other else (), strict=True))
+    return [
+        [replace(group[0], swapped=found[number][0])] if number in found else list(group)
+        for number, group in enumerate(groups)
+    ]
+
+
+def _check_one_sequence(task: Task) -> None:
+    if task.is_symmetric and task.truncation_strategy == "window":
+        raise InputError(
+            "the transformation 'similarity' does not support truncation 'window': it needs a "
+            "single sequence in each order",
+            fix="use truncation='head', 'tail' or 'head+tail' (command line: --truncation head)",
+        )
 
 
 def predict(
@@ -222,6 +254,7 @@ def predict(
         return postprocess(model, some, groups, logits, task=task)
 
     def predict_long(example: TextExample) -> Classification:
+        _check_one_sequence(task)
         if example.pair is not None:
             check_pair_support(model)
         windows = iterate_windows(model, example.text, example.pair, task=task, name=example.origin)

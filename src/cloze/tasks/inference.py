@@ -249,7 +249,8 @@ def iterate_logits(
         yield list(range(len(items))), _apply_feature_head(model, items, head, most, progress)
         return
     done = 0
-    for batch in batch_by_tokens([len(item.ids) for item in items], most):
+    lengths = [sum(len(one.ids) for one in item.sequences) for item in items]
+    for batch in batch_by_tokens(lengths, most):
         MONITOR.check()
         logits = _head_logits(model, [items[n] for n in batch], head)
         done += len(batch)
@@ -287,21 +288,25 @@ def _apply_feature_head(
 @torch.inference_mode()
 def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[Tensor, ...]:
     device, module = model.device, model.module
-    packed = Packed.from_lengths((len(item.ids) for item in items), device)
+    sequences = [one for item in items for one in item.sequences]
+    packed = Packed.from_lengths((len(one.ids) for one in sequences), device)
     starts = accumulate(packed.lengths, initial=0)
     positions = [
         start + position
-        for start, item in zip(starts, items, strict=False)
-        for position in item.positions
+        for start, one in zip(starts, sequences, strict=False)
+        for position in one.positions
     ]
     indices = torch.tensor(positions, dtype=torch.long, device=device)
     with eval_mode(module):
         hidden = module(
-            torch.tensor([id_ for item in items for id_ in item.ids], device=device),
+            torch.tensor([id_ for one in sequences for id_ in one.ids], device=device),
             packed,
-            torch.tensor([type_ for item in items for type_ in item.type_ids], device=device),
+            torch.tensor([type_ for one in sequences for type_ in one.type_ids], device=device),
         )  # n d
         selected = module.head_inputs(head, hidden, indices, packed)  # m d
+        if len(sequences) > len(items):  # pairs in both orders
+            sizes = [len(item.sequences) for item in items]
+            selected = torch.stack([part.sum(0) for part in selected.split(sizes)])
         logits = module.logits(head, selected).float().cpu()  # m c
     return logits.split([len(item.positions) for item in items])
 

@@ -30,6 +30,13 @@ class EncodedExample:
     positions: Sequence[int] = (0,)
     targets: Sequence[int | float] = ()  # empty at inference
     example: int = 0  # index of the example it was made from
+    # the same pair in the other order, if a head reads the sum of the vectors of both
+    swapped: "EncodedExample | None" = None
+
+    @property
+    def sequences(self) -> "tuple[EncodedExample, ...]":
+        """This sequence, and the one in the other order if there is one."""
+        return (self,) if self.swapped is None else (self, self.swapped)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,10 +49,11 @@ class TaskBatch:
     lengths: Ints  # b
     positions: Ints  # m, in the packed sequences
     position_counts: Ints  # b, positions of each sequence
-    group_sizes: Ints  # g, sequences per group: the options of a question; otherwise 1
+    group_sizes: Ints  # g, sequences per group: options of a question, orders of a pair, else 1
     targets: NDArray[Any]  # as the objective expects them
     target_counts: Ints  # g, targets per group
     sample_ids: Ints  # b
+    has_lm: bool = False  # the next tokens are targets, too
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -58,8 +66,9 @@ class TaskBatch:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Number of targets of the loss."""
-        return {self.name: len(self.targets)}
+        """Number of targets of each loss: for `lm`, the tokens but the first of each sequence."""
+        lm = {"lm": self.size - len(self)} if self.has_lm else {}
+        return {self.name: len(self.targets), **lm}
 
     @property
     def starts(self) -> Ints:
@@ -129,10 +138,13 @@ class TaskBatch:
         )
 
 
-def collate_examples(name: str, groups: Sequence[Sequence[EncodedExample]]) -> TaskBatch:
+def collate_examples(
+    name: str, groups: Sequence[Sequence[EncodedExample]], *, has_lm: bool = False
+) -> TaskBatch:
     """Make a batch of groups of examples, sorted by length.
 
-    The targets of a group are those of its first example.
+    The targets of a group are those of its first example. With `has_lm` the next tokens are
+    targets, too.
     """
     ordered = sorted(groups, key=lambda group: [len(example.ids) for example in group])
     examples = [example for group in ordered for example in group]
@@ -151,6 +163,7 @@ def collate_examples(name: str, groups: Sequence[Sequence[EncodedExample]]) -> T
         targets=np.array([target for row in targets for target in row]),
         target_counts=np.array([len(row) for row in targets], np.int64),
         sample_ids=np.array([example.example for example in examples], np.int64),
+        has_lm=has_lm,
     )
 
 

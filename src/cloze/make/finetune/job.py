@@ -17,7 +17,7 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.data.labelled.examples import QuestionExample
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.finetune.labelled import (
     EpochOrder,
@@ -31,7 +31,7 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.finetune.outcomes import BestPredictions, write_outcome
-from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
+from cloze.make.recipe.finetune import GPT_LM_WEIGHT, FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.nn.encoder import Encoder
@@ -46,6 +46,7 @@ from cloze.objectives.labelled import (
 from cloze.tasks.answer import predict
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.tasks.scored_predictions import ScoredPredictions
+from cloze.text.input_tokens import add_input_tokens
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
@@ -61,13 +62,16 @@ def finetune_model(
     base: Model, data: Labelled, out: Path, recipe: FinetuneRecipe, callbacks: CallbackList
 ) -> RunResult:
     """Train from `base`, or resume the state in `out`, which then contains the best model."""
-    model = add_head(base, data, recipe)
+    weight = lm_weight(base, recipe)
+    model = add_head(base, data, recipe, has_lm=weight > 0)
+    saved = without_training_heads(model)
     groups = _training_groups(model, data.train)
     truncated = count_truncated(groups, data, callbacks)
     order = EpochOrder(len(groups), recipe.run)
 
     def batch(step: int) -> TaskBatch:
-        return collate_examples(recipe.task, [groups[n] for n in order.indices(step)])
+        chosen = [groups[n] for n in order.indices(step)]
+        return collate_examples(recipe.task, chosen, has_lm=weight > 0)
 
     best = BestPredictions()
 
@@ -78,14 +82,14 @@ def finetune_model(
         )
 
     result = fit_best(
-        _training_state(model, data, recipe),
+        _training_state(model, data, recipe, weight),
         recipe,
         out=out,
         batch_of=batch,
         steps_per_epoch=order.per_epoch,
         fingerprint=finetune_fingerprint(recipe, data),
         evaluate=(lambda: _evaluate(model, data, recipe, best)) if data.dev else None,
-        save_model=lambda: model.save_into(out),
+        save_model=lambda: saved.save_into(out),
         callbacks=callbacks,
         faster_steps=_describe_faster_steps(groups, recipe),
         wrap_steps=wrap_steps,
@@ -113,33 +117,98 @@ def _describe_faster_steps(
     return f"{shorter}{smaller}or --recipe features (a classifier on the frozen model)"
 
 
-def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
-    """The model with a head for the task, on the training device."""
+def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe, *, has_lm: bool = False) -> Model:
+    """The model with a head for the task, and maybe its LM head, on the training device.
+
+    A causal model gets start, delimiter and extract tokens if its tokenizer has no such tokens.
+    """
     dropout = recipe.transfer.dropout
     changes = {} if dropout is None else {"dropout": dropout, "attention_dropout": dropout}
-    model = adapt_model(base, data, recipe, (data.task.head,), **changes)
-    return replace(model, task=data.task, feature_head=None)
+    transformation = choose_transformation(base, data, recipe)
+    tokenizer = base.tokenizer
+    if _is_causal_encoder(base) and transformation in ("entailment", "similarity"):
+        tokenizer = add_input_tokens(tokenizer)
+    heads = [data.task.head]
+    # the class of transformers for multiple choice with a GPT has both heads
+    if has_lm or _is_double_headed(base, data.task.head):
+        heads.append(_lm_head_name(base))
+    model = adapt_model(base, data, recipe, heads, tokenizer=tokenizer, **changes)
+    task = replace(data.task, transformation=transformation)
+    return replace(model, task=task, feature_head=None)
+
+
+def choose_transformation(base: Model, data: Labelled, recipe: FinetuneRecipe) -> str | None:
+    """How the texts of an example become inputs; None: as the tokenizer encodes them."""
+    chosen = recipe.data.transformation
+    if chosen == "similarity" and not any(one.pair is not None for one in data.train):
+        raise InputError(
+            "the transformation 'similarity' reads pairs of texts, but the training data have none",
+            fix="name the column of the second text (--pair-column), or leave --transformation out",
+        )
+    if chosen is None and _is_causal_encoder(base) and recipe.task != "tag":
+        return "entailment"
+    return chosen
+
+
+def without_training_heads(model: Model) -> Model:
+    """The model without an LM head that only the training needs; both have the same weights."""
+    assert model.task is not None
+    head = model.task.head
+    if model.task_heads == (head,) or _is_double_headed(model, head):
+        return model
+    return replace(model, module=model.module.select_heads((head,)))
+
+
+def lm_weight(base: Model, recipe: FinetuneRecipe) -> float:
+    """The weight λ of the auxiliary loss."""
+    weight, has_head = recipe.loss.lm_weight, _has_lm_weights(base)
+    if weight is None:
+        return GPT_LM_WEIGHT if base.config.family == "openai-gpt" and has_head else 0.0
+    if weight and not (base.is_causal and has_head):
+        why = "it has no LM head" if base.is_causal else "it is not causal"
+        raise ConfigError(
+            f"loss.lm_weight is {weight}, but the model cannot predict next tokens: {why}",
+            fix="leave --lm-weight out, or start from a causal language model, such as a GPT",
+        )
+    return weight
+
+
+def _is_causal_encoder(model: Model) -> bool:
+    return model.is_causal and isinstance(model.module, Encoder)
+
+
+def _lm_head_name(model: Model) -> str:
+    return "lm" if "lm" in model.module.TASK_HEADS else "mlm"
+
+
+def _is_double_headed(model: Model, head: str) -> bool:
+    return head == "choice" and _lm_head_name(model) == "lm" and _has_lm_weights(model)
+
+
+def _has_lm_weights(model: Model) -> bool:
+    """Whether the model has an LM head, or one without weights of its own."""
+    if not isinstance(model.module, Encoder):
+        return False
+    is_tied = _lm_head_name(model) == "lm" and model.config.tie_embeddings
+    return model.module.lm_head is not None or is_tied
 
 
 def task_objective(
-    data: Labelled, recipe: FinetuneRecipe, device: torch.device
+    data: Labelled, recipe: FinetuneRecipe, device: torch.device, weight: float = 0.0
 ) -> Objective[TaskBatch]:
-    """The loss of the task's head."""
-    head = data.task.head
+    """The loss of the task's head, and with a weight that of the LM head."""
+    head, smoothing = data.task.head, recipe.loss.label_smoothing
     if data.problem == "regression":
-        return make_regression_objective(head)
-    if recipe.task in ("answer", "choose"):
-        smoothing = recipe.loss.label_smoothing
-        return (
-            make_span_objective(head)
-            if recipe.task == "answer"
-            else make_choice_objective(head, smoothing=smoothing)
-        )
-    weights = class_weights(data, recipe, device)
+        return make_regression_objective(head, lm_weight=weight)
+    if recipe.task == "answer":
+        return make_span_objective(head, lm_weight=weight)
+    if recipe.task == "choose":
+        return make_choice_objective(head, smoothing=smoothing, lm_weight=weight)
     make = (
         make_multi_label_objective if data.problem == MULTI_LABEL else make_classification_objective
     )
-    return make(head, weights=weights, smoothing=recipe.loss.label_smoothing)
+    weights = class_weights(data, recipe, device)
+    return make(head, weights=weights, smoothing=smoothing, lm_weight=weight)
 
 
 def depth_of(name: str, layers: int) -> int:
@@ -207,21 +276,23 @@ def _is_trained(part: nn.Module) -> bool:
     return any(weight.requires_grad for weight in part.parameters())
 
 
-def _training_state(model: Model, data: Labelled, recipe: FinetuneRecipe) -> TrainState:
+def _training_state(
+    model: Model, data: Labelled, recipe: FinetuneRecipe, weight: float
+) -> TrainState:
     module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
     unfreeze(module, lowest_trained_depth(table, layers))
-    learner = PartlyFrozen(module, task_objective(data, recipe, model.device))
+    learner = PartlyFrozen(module, task_objective(data, recipe, model.device, weight))
     return new_state(learner, recipe, layer_lr_factors(table, layers))
 
 
 def _training_groups(model: Model, examples: Sequence[Any]) -> list[list[EncodedExample]]:
-    """The sequences that share a target: the options of a question, else each one alone."""
+    """The sequences that share a target: options of a question, orders of a pair, else one."""
     assert model.task is not None
     found = TASK_FUNCTIONS[model.task.name].encode_examples(model, examples, model.task)
     if model.task.name == "choose":
         groups = [list(items) for items in found if items[0].targets]
     else:
-        groups = [[item] for items in found for item in items if item.targets]
+        groups = [list(item.sequences) for items in found for item in items if item.targets]
     if not groups:
         raise InputError("the training data have no labels", fix="check the files and columns")
     return groups

@@ -52,6 +52,7 @@ from cloze.tasks.evaluate_labelled import (
     score_predictions,
 )
 from cloze.tasks.scored_predictions import ScoredPredictions, gold_label
+from cloze.text.tokenizer import Tokenizer
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, METRICS_FILE, append_metrics
@@ -234,11 +235,17 @@ def adapt_model(
     data: Labelled,
     recipe: FinetuneRecipe,
     heads: Iterable[str],
+    *,
+    tokenizer: Tokenizer | None = None,
     **changes: Any,  # noqa: ANN401
 ) -> Model:
-    """The model with these heads, the labels and the recipe's maximum length, on its device."""
-    length = recipe.data.max_length
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
+    """The model with these heads, the labels and the recipe's maximum length, on its device.
+
+    The tokenizer, by default the model's own, may have new tokens.
+    """
+    length, tokenizer = recipe.data.max_length, tokenizer or base.tokenizer
+    if length is not None:
+        tokenizer = tokenizer.with_max_length(length)
     rng = torch.Generator().manual_seed(recipe.run.seed)
     labels: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
     model = extend_model(base, tokenizer, heads, rng=rng, **labels, **changes)

@@ -141,6 +141,15 @@ class LabelledData(Config):
         Help("Window overlap in tokens (default: a quarter of the window)"),
         Flag("--overlap", "N"),
     ] = None
+    transformation: Annotated[
+        Literal["entailment", "similarity", "none"] | None,
+        Help(
+            "How pairs become inputs: entailment (first text, delimiter, second text), similarity "
+            "(both orders, whose vectors are added), or none: as the tokenizer has them (default: "
+            "entailment for a causal model, else the tokenizer's)"
+        ),
+        Flag("--transformation", "NAME", only=("classify", "answer", "choose")),
+    ] = None
     context: Annotated[
         bool,
         Help("Encode each sentence with as many adjacent sentences of its document as fit"),

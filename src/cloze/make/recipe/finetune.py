@@ -34,6 +34,8 @@ AXES = {
     "epochs": [f"run.{unit}" for unit in UNITS],
 }
 
+GPT_LM_WEIGHT = 0.5  # λ of Radford et al. 2018, §4.1
+
 # Options of training in steps; a classifier that is solved in one step does not have them.
 _TRAINING_SETTINGS = {f"run.{name}" for name in (*UNITS, "batch_size", "patience", "save_every")}
 
@@ -169,7 +171,7 @@ class TransferConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig(Config):
-    """The loss of classes."""
+    """The loss of classes, and the auxiliary loss of a causal model."""
 
     class_weights: Annotated[
         Literal["none", "balanced"],
@@ -182,6 +184,15 @@ class LossConfig(Config):
         Help("Label-smoothing factor"),
         Flag("--label-smoothing", "P", only=("classify", "tag", "choose")),
     ] = 0.0
+    lm_weight: Annotated[
+        float | None,
+        Range(0, 1e6),
+        Help(
+            "Weight of the language-model loss of a causal model, which is added to the task's "
+            f"(default: {GPT_LM_WEIGHT} for the family openai-gpt, else 0)"
+        ),
+        Flag("--lm-weight", "X"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +248,24 @@ class FinetuneRecipe(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.data.transformation == "similarity" and self.task != "classify":
+            raise ConfigError(
+                "data.transformation 'similarity' is for pairs that are classified or rated, not "
+                f"for the task {self.task}",
+                fix="leave --transformation out, or use the task classify",
+            )
         if self.transfer.kind != "features":
             return
+        for name, value in (
+            ("data.transformation", self.data.transformation),
+            ("loss.lm_weight", self.loss.lm_weight),
+        ):
+            if value:
+                flag = name.partition(".")[2].replace("_", "-")
+                raise ConfigError(
+                    f"{name} is {value!r}, which has no effect with transfer.kind 'features'",
+                    fix=f"leave --{flag} out, or use --transfer full, last-N or head",
+                )
         if self.task not in ("classify", "tag"):
             raise ConfigError(
                 f"transfer.kind 'features' cannot learn the task {self.task}",

@@ -135,6 +135,11 @@ class FinetuneOptions(TypedDict, total=False):
     """
     overlap: int | None
     """Window overlap in tokens (default: a quarter of the window)."""
+    transformation: Literal["entailment", "similarity", "none"] | None
+    """Classify, answer, choose: how pairs become inputs: entailment (first text, delimiter,
+    second text), similarity (both orders, whose vectors are added), or none: as the tokenizer
+    has them (default: entailment for a causal model, else the tokenizer's).
+    """
     context: bool | None
     """Tag: encode each sentence with as many adjacent sentences of its document as fit (default
     False).
@@ -166,6 +171,10 @@ class FinetuneOptions(TypedDict, total=False):
     """Classify, tag: class weights: none, or balanced by inverse frequency (default none)."""
     label_smoothing: float | None
     """Classify, tag, choose, translate: label-smoothing factor (default 0)."""
+    lm_weight: float | None
+    """Weight of the language-model loss of a causal model, which is added to the task's
+    (default: 0.5 for the family openai-gpt, else 0).
+    """
     lr: float | None
     """Peak learning rate of the optimizer: AdamW, or Muon in the recipe fast (default 5e-5)."""
     weight_decay: float | None
@@ -366,6 +375,7 @@ class RecipeOptions(TypedDict, total=False):
     skip_bad: bool | None
     truncation: Literal["head", "tail", "head+tail", "window", "error"] | None
     overlap: int | None
+    transformation: Literal["entailment", "similarity", "none"] | None
     context: bool | None
     transfer: str | None
     unfreeze_every: float | None
@@ -374,5 +384,6 @@ class RecipeOptions(TypedDict, total=False):
     classifier: Literal["linear", "cnn"] | None
     class_weights: Literal["none", "balanced"] | None
     label_smoothing: float | None
+    lm_weight: float | None
     seeds: int | None
     search: bool | None

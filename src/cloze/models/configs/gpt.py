@@ -40,7 +40,7 @@ class GPTConfig(EncoderConfig):
     norm_eps: Annotated[float, Range(0, 1), Help("Epsilon of the layer norms")] = 1e-5
     pad_id: int | None = None
     classifier_dropout: Annotated[
-        Probability, Help("Dropout probability before the token head")
+        Probability, Help("Dropout probability before the token and choice heads")
     ] = 0.1
 
 
