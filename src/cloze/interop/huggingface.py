@@ -247,7 +247,7 @@ class HuggingFaceLayout(Layout):
 
     def _find_tied(self, description: Description, found: Mapping[str, str]) -> dict[str, str]:
         """Tied embedding tables -> the name of the LM head's weight, if it is stored."""
-        if not getattr(description.config, "tie_embeddings", False):
+        if not self.tied_names or not getattr(description.config, "tie_embeddings", False):
             return {}
         return {table: found[head] for table, head in self.tied_names.items() if head in found}
 

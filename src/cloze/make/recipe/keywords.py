@@ -295,12 +295,21 @@ class GlueOptions(TypedDict, total=False):
     """How to shorten texts that are too long: head, tail or head+tail keep that part; window
     splits the text into overlapping windows (default: window for answer and tag, else head).
     """
+    transformation: Literal["entailment", "similarity", "none"] | None
+    """How pairs become inputs: entailment (first text, delimiter, second text), similarity (both
+    orders, whose vectors are added), or none: as the tokenizer has them (default: entailment
+    for a causal model, else the tokenizer's).
+    """
     transfer: str | None
     """What is trained: full, last-N (the last N layers), head, or features: a small model on the
     embeddings of the frozen encoder (default full).
     """
     layer_decay: float | None
     """Learning rate of a layer as a fraction of that of the layer above it (default 1)."""
+    lm_weight: float | None
+    """Weight of the language-model loss of a causal model, which is added to the task's
+    (default: 0.5 for the family openai-gpt, else 0).
+    """
     lr: float | None
     """Peak learning rate of the optimizer: AdamW, or Muon in the recipe fast (default 5e-5)."""
     seed: int | None

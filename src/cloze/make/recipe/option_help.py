@@ -44,6 +44,8 @@ _GLUE = frozenset(
         "dtype",
         "max_length",
         "truncation",
+        "transformation",
+        "lm_weight",
         "layer_decay",
         "transfer",
         "patience",
