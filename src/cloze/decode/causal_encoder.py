@@ -21,6 +21,7 @@ from cloze.errors import InputError
 from cloze.models.language import LoadedModel, batches
 from cloze.nn.attention import KVCache, is_identity
 from cloze.nn.context import AttentionContext
+from cloze.nn.graph_step import MIN_STEPS, GraphRows, get_graph_steps
 from cloze.nn.layout import Packed
 from cloze.nn.packed import get_packed_step
 from cloze.nn.utils import eval_mode, log_softmax
@@ -37,10 +38,25 @@ class CausalEncoderState:
     """The tokens of each row so far and, while every row fits into the model, their KV cache."""
 
     contexts: tuple[tuple[int, ...], ...]  # b
-    caches: tuple[KVCache, ...] = ()  # by layer, b k h d; empty: nothing is cached
+    pending: tuple[Tensor, ...] = ()  # b each: later tokens, which are not on the host yet
+    caches: tuple[KVCache, ...] = ()  # by layer, b k h d; empty: nothing is cached here
+    graph_rows: GraphRows | None = None  # the cache in the buffers of a CUDA graph
     mask: Tensor | None = None  # b k, False where a row is padded; None: no row is
     new_tokens: int | None = None  # to be generated at most, if that is known
     log_normalizer: Tensor | None = None  # b 1, of the last step: logits minus log-probabilities
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each row."""
+        return [len(context) + len(self.pending) for context in self.contexts]
+
+    def read_pending(self) -> "CausalEncoderState":
+        """The same state with all tokens in `contexts`."""
+        if not self.pending:
+            return self
+        new = torch.stack(self.pending, 1).tolist()
+        contexts = zip(self.contexts, new, strict=True)
+        return replace(self, contexts=tuple((*old, *ids) for old, ids in contexts), pending=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,19 +164,17 @@ class CausalEncoder:
         The first step reads the prompts, later ones the new tokens alone. If a row is longer than
         the model's maximum, positions shift with every token, and each step reads all rows again.
         """
-        contexts = tuple(
-            (*context, token)
-            for context, token in zip(state.contexts, tokens.tolist(), strict=True)
-        )
-        state = replace(state, contexts=contexts)
-        if max(map(len, contexts)) > self.model.max_length:
-            state = replace(state, caches=(), mask=None)
+        state = replace(state, pending=(*state.pending, tokens))
+        if max(state.lengths) > self.model.max_length:
+            state = replace(state.read_pending(), caches=(), mask=None, graph_rows=None)
             with eval_mode(self.module):
-                logits = self._read_windows(contexts)
-        elif state.caches:
-            logits, state = self._read_tokens(tokens, state)
+                logits = self._read_windows(state.contexts)
         else:
-            logits, state = self._read_contexts(state)
+            logits, state = (
+                self._replay_graph(tokens, state)
+                or self._read_tokens(tokens, state)
+                or self._read_contexts(state)
+            )
         log_probs = log_softmax(logits)[:, : self.model.tokenizer.vocab_size]
         state = replace(state, log_normalizer=logits[:, :1] - log_probs[:, :1])
         return log_probs.index_fill_(-1, self._banned_ids, -torch.inf), state
@@ -176,12 +190,30 @@ class CausalEncoder:
         rows = indices.tolist()
         if rows == list(range(len(state.contexts))):
             return state
+        state = state.read_pending()
+        graph_rows = state.graph_rows
         return replace(
             state,
             contexts=tuple(state.contexts[row] for row in rows),
             caches=tuple(cache.reorder(indices) for cache in state.caches),
+            graph_rows=graph_rows and graph_rows.graph.reorder(graph_rows, indices),
             mask=None if state.mask is None else state.mask[indices],
         )
+
+    def _replay_graph(
+        self, tokens: Tensor, state: CausalEncoderState
+    ) -> tuple[Tensor, CausalEncoderState] | None:
+        """Logits after one more token of each row (b v) by a CUDA graph, if there can be one."""
+        rows = state.graph_rows
+        if rows is None and state.caches and (state.new_tokens or MIN_STEPS) >= MIN_STEPS:
+            graphs = get_graph_steps(self.model.module)
+            capacity = state.caches[0].length + (state.new_tokens or max(state.lengths))
+            if graphs is not None:
+                rows = graphs.load(self.model.module, state.caches, state.mask, capacity)
+        found = rows and rows.graph.step(tokens, rows)
+        if not found:
+            return None
+        return found[0], replace(state, caches=(), mask=None, graph_rows=found[1])
 
     def _read_contexts(self, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
         """Logits after each context (b v), and a cache of all tokens.
@@ -189,6 +221,7 @@ class CausalEncoder:
         Contexts are padded on the right; no real token attends to padding. Rows with the same
         context, such as several samples of a prompt, are computed once.
         """
+        state = state.read_pending()
         numbers = {context: n for n, context in enumerate(dict.fromkeys(state.contexts))}
         lengths = torch.tensor([len(context) for context in numbers], device=self.device)
         longest = max(map(len, numbers))
@@ -211,18 +244,19 @@ class CausalEncoder:
             caches = tuple(cache.reorder(rows) for cache in caches)
             logits, mask = logits[rows], mask[rows]
         is_padded = min(map(len, numbers)) < longest
-        return logits, replace(state, caches=caches, mask=mask if is_padded else None)
+        state = replace(state, caches=caches, graph_rows=None, mask=mask if is_padded else None)
+        return logits, state
 
     def _read_tokens(
         self, tokens: Tensor, state: CausalEncoderState
-    ) -> tuple[Tensor, CausalEncoderState]:
+    ) -> tuple[Tensor, CausalEncoderState] | None:
         """Logits after one more token of each row (b v), and the cache with that token."""
+        if not state.caches:
+            return None
         mask, module = state.mask, self.model.module
         if mask is not None:
             mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], 1)
-        position_ids = torch.tensor(
-            [[len(context) - 1] for context in state.contexts], device=self.device
-        )
+        position_ids = torch.tensor([[n - 1] for n in state.lengths], device=self.device)
         length = state.caches[0].length + 1
         context = AttentionContext(
             mask, max_seqlen=length, device=self.device, position_ids=position_ids

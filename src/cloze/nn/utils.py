@@ -1,12 +1,14 @@
-"""Helpers around modules: evaluation mode, construction without memory, numerical precision."""
+"""Helpers around modules: evaluation mode, CUDA graphs, construction without memory, precision."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+T = TypeVar("T")
 
 _INITIALIZERS = frozenset(
     {"normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "xavier_uniform_"}
@@ -28,6 +30,21 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in in_training:
             part.training = True
+
+
+def capture_graph(
+    function: Callable[[], T],
+    pool: Any = None,  # noqa: ANN401 (a handle that torch does not name)
+) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Record the kernels of a function as a CUDA graph, without running them.
+
+    The function must have run before, so that workspaces are allocated. Its output is in memory of
+    the graph, which each replay overwrites.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        output = function()
+    return graph, output
 
 
 class _SkipInitializers(TorchFunctionMode):

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from cloze.nn.utils import capture_graph
 from cloze.objectives.core import ArrayBatch, Batch, DeviceBatch, copy_to_device, get_count_name
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.memory import is_out_of_memory
@@ -90,8 +91,8 @@ class CUDAGraphCache:
         inputs = {name: tensor.clone() for name, tensor in device_batch.tensors.items()}
         divisors = {name: torch.ones((), device=state.device) for name in counts}
         state.optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+
+        def run() -> StepOutput:
             buffers = state.copy_buffers()
             with autocast(state.config.dtype, state.device):
                 sums = state.learner(DeviceBatch(device_batch.batch, inputs), None)
@@ -100,7 +101,9 @@ class CUDAGraphCache:
             }
             losses = [term for term in terms.values() if term.requires_grad]
             torch.stack(losses).sum().backward()
-            output = self._apply(state, {name: t.detach() for name, t in terms.items()}, buffers)
+            return self._apply(state, {name: t.detach() for name, t in terms.items()}, buffers)
+
+        graph, output = capture_graph(run, self._pool)
         return _CapturedStep(graph, inputs, divisors, output)
 
 
