@@ -22,6 +22,7 @@ from cloze.models.registry import (
     resolve,
 )
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.word_characters import load_tokenizer
 
 if TYPE_CHECKING:
     from cloze.interop.sentence_transformers import Pooling
@@ -98,7 +99,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
     description = layout.read_config(values, stored)
-    tokenizer = None if family.vocabulary == "none" else Tokenizer.load(body)
+    tokenizer = None if family.vocabulary == "none" else load_tokenizer(body)
     if tokenizer is not None:
         _check_tokenizer(tokenizer, family, description.config)
     pooling = _read_pooling(folder)

@@ -1,6 +1,6 @@
-"""Batches for language models: context windows (NNLM) and consecutive segments (BPTT).
+"""Batches for language models: context windows (NNLM), consecutive segments (BPTT, ELMo).
 
-b rows, t tokens per row, n order.
+b rows, t tokens per row, n order; u distinct words of a batch, c characters of each.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from cloze.data.batch import Ints
 from cloze.data.randomness import Purpose, make_generator
 
-LOSS_NAME = "lm"
+LOSS_NAME, BACKWARD_LOSS_NAME = "lm", "lm_backward"
+_WIDTH_MULTIPLE = 8  # of the number of characters, so that few shapes occur
 
 StoredIds = NDArray[np.signedinteger[Any]]
 
@@ -168,6 +169,83 @@ class BPTTBatches:
             lengths = lengths.clip(min(self.MIN_LENGTH, self._num_steps), len(self._ids))
             self._epoch, self._ends = epoch, lengths.cumsum()
         return int(self._ends[at - 1]) if at else 0, int(self._ends[at])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordBatch(LanguageModelBatch):
+    """Inputs and targets are indices of the distinct words of the batch."""
+
+    characters: NDArray[np.int16]  # u c
+    word_ids: Ints  # u, the id in the vocabulary of each distinct word
+    bos_id: int
+    eos_id: int
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of words to predict in both directions: not the symbols where a text begins."""
+        return {
+            LOSS_NAME: int((self.word_ids[self.targets] != self.bos_id).sum()),
+            BACKWARD_LOSS_NAME: int((self.word_ids[self.inputs] != self.eos_id).sum()),
+        }
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """The arrays that an objective reads."""
+        words = {"characters": self.characters, "word_ids": self.word_ids}
+        return {**super().arrays(), **words}
+
+
+class WordBatches:
+    """The batches of a text with the characters of its words, each word once.
+
+    Ids from `vocab_size` on are words outside of the vocabulary: their characters are read, and
+    the id to predict is `unk_id`.
+    """
+
+    def __init__(
+        self,
+        batches: BPTTBatches,
+        characters: NDArray[np.int16],
+        *,
+        padding: int,
+        max_filter_width: int,
+        vocab_size: int,
+        unk_id: int,
+        bos_id: int,
+        eos_id: int,
+    ) -> None:
+        self._batches, self._characters, self._padding = batches, characters, padding
+        self._lengths = (characters != padding).sum(1)
+        self._margin, self._vocab_size, self._unk_id = max_filter_width, vocab_size, unk_id
+        self._bos_id, self._eos_id = bos_id, eos_id
+        self.per_epoch = batches.per_epoch
+
+    def batch(self, step: int) -> WordBatch:
+        """The batch of a step."""
+        found = self._batches.batch(step)
+        words, index = np.unique([found.inputs, found.targets], return_inverse=True)
+        inputs, targets = index.reshape(2, *found.inputs.shape)
+        # with few different shapes: see `CharacterCNN.count_columns` for the width
+        width = _round_up(self._lengths[words].max() + self._margin, _WIDTH_MULTIPLE)
+        width = min(width, self._characters.shape[1])
+        rows = _round_up(len(words), 1 << max(4, (found.size // 16).bit_length() - 1))
+        characters = np.full((rows, width), self._padding, np.int16)
+        characters[: len(words)] = self._characters[words, :width]
+        word_ids = np.full(rows, self._unk_id)
+        word_ids[: len(words)] = np.where(words < self._vocab_size, words, self._unk_id)
+        return WordBatch(
+            inputs=inputs,
+            targets=targets,
+            sample_ids=found.sample_ids,
+            keep_state=found.keep_state,
+            characters=characters,
+            word_ids=word_ids,
+            bos_id=self._bos_id,
+            eos_id=self._eos_id,
+        )
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-int(number) // multiple) * multiple
 
 
 def _context_lengths(ids: StoredIds, eos_id: int, max_length: int) -> NDArray[np.int16]:

@@ -65,6 +65,10 @@ class NeuralLanguageModel(WordLanguageModel):
     def _to_tensor(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
 
+    def _to_targets(self, ids: NDArray[Any]) -> Tensor:
+        """The ids to predict, which may differ from those that are read."""
+        return self._to_tensor(ids)
+
 
 class NNLMLanguageModel(NeuralLanguageModel):
     """An NNLM; every sentence starts with its begin symbol and is scored alone."""
@@ -196,7 +200,7 @@ class LSTMLanguageModel(NeuralLanguageModel):
         longest = max(map(len, rows))
         padded = np.array([[*ids, *[EOS] * (longest - len(ids))] for ids in rows])
         real = np.arange(1, longest) < np.array([[len(ids)] for ids in rows])  # b t
-        inputs, targets = self._to_tensor(padded[:, :-1]), self._to_tensor(padded[:, 1:][real])
+        inputs, targets = self._to_tensor(padded[:, :-1]), self._to_targets(padded[:, 1:][real])
         hidden, _ = self.module(inputs, self.module.init_state(len(rows)))
         vectors = hidden[self._to_tensor(real)].split(_LOGITS_BATCH)
         scores = [
@@ -213,7 +217,7 @@ class LSTMLanguageModel(NeuralLanguageModel):
         for start in range(0, len(targets), _LSTM_SLICE):
             part = slice(start, start + _LSTM_SLICE)
             hidden, state = self.module(self._to_tensor(inputs[part])[None], state)
-            wanted = self._to_tensor(targets[part]).split(_LOGITS_BATCH)
+            wanted = self._to_targets(targets[part]).split(_LOGITS_BATCH)
             for vectors, ids in zip(hidden[0].split(_LOGITS_BATCH), wanted, strict=True):
                 scores.append(_gather_log_probs(self.module.logits(vectors), ids))
         return np.concatenate(scores), state

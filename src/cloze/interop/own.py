@@ -6,7 +6,7 @@ Version 1 had other names, which the tables translate.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from cloze.config import from_mapping, to_mapping
@@ -127,6 +127,19 @@ LSTM = OwnLayout(
     },
     version_1_weights=((r"^words\.", "embeddings."), (r"^stack\.", "rnn.")),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoLayout(OwnLayout):
+    """The head `lm` is there if the configuration has an output layer."""
+
+    def read_config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Description:
+        found = super().read_config(values, stored)
+        has_output = getattr(found.config, "output", "none") != "none"
+        return replace(found, task_heads=("lm",) if has_output else ())
+
+
+ELMO = ElmoLayout(family="elmo")
 SEQ2SEQ = OwnLayout(
     family="seq2seq",
     required=("vocab_size", "bos_id", "eos_id"),

@@ -1,4 +1,4 @@
-"""Train a neural language model (NNLM or LSTM) on running text.
+"""Train a neural language model (NNLM, LSTM or ELMo) on running text.
 
 The run's folder is the model's folder, and it contains the model with the lowest perplexity on
 held-out text so far:
@@ -8,18 +8,20 @@ held-out text so far:
 """
 
 import math
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
-from cloze.data.language_model_batches import BPTTBatches, ContextWindows
+from cloze.data.language_model_batches import BPTTBatches, ContextWindows, WordBatches
 from cloze.data.sources import Source, Sources, read_rows
 from cloze.decode.language import language_model
 from cloze.decode.neural import LSTMLanguageModel
@@ -36,8 +38,10 @@ from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start
 from cloze.make.sources import check_can_reread, name_sources, no_text_error, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language_model
 from cloze.models.configs.ngram import BOS, EOS, UNK
-from cloze.models.language import Vocabulary
+from cloze.models.elmo import Elmo
+from cloze.models.language import OpenVocabulary, Vocabulary
 from cloze.nn.utils import eval_mode
+from cloze.objectives.bidirectional_lm import bidirectional_objective
 from cloze.objectives.core import Learner
 from cloze.objectives.language_model import (
     RecurrentModel,
@@ -46,6 +50,7 @@ from cloze.objectives.language_model import (
 )
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.word_characters import PADDING, WordCharacterTokenizer
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, VOCABULARY
@@ -61,7 +66,7 @@ def pretrain_language(
     force: bool = False,
     callbacks: CallbackList | None = None,
 ) -> RunResult:
-    """Train an NNLM or an LSTM on running text, one sentence per line.
+    """Train an NNLM, an LSTM or an ELMo on running text, one sentence per line.
 
     It is a new model, or continues the recipe's `model.init_from` and keeps its vocabulary and
     configuration. After every epoch the model is evaluated on held-out text, and the folder
@@ -137,21 +142,28 @@ def _read_column(sources: Sequence[Source], column: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class RunningText:
-    """Running text as token ids, with an end token after every sentence."""
+    """Running text as token ids, with an end token after every sentence.
+
+    If the vocabulary is open (ELMo), each sentence has a begin token too, and the ids of unknown
+    words are beyond those of the known ones.
+    """
 
     ids: NDArray[np.int32]
+    vocabulary: Vocabulary
 
     @classmethod
     def of(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "RunningText":
         """Tokenize lines."""
-        vocabulary = Vocabulary(tokenizer)
+        is_open = isinstance(tokenizer, WordCharacterTokenizer)
+        vocabulary = OpenVocabulary(tokenizer) if is_open else Vocabulary(tokenizer)
+        begin = (BOS,) if is_open else ()
         parts = [
             np.array(
                 [
                     number
                     for ids in vocabulary.encode(lines[at : at + _BATCH])
                     if ids
-                    for number in (*ids, EOS)
+                    for number in (*begin, *ids, EOS)
                 ],
                 np.int32,
             )
@@ -160,16 +172,24 @@ class RunningText:
         ids = np.concatenate([*parts, np.zeros(0, np.int32)])
         if not len(ids):
             raise no_text_error()
-        return cls(ids)
+        return cls(ids, vocabulary)
+
+    @cached_property
+    def known_ids(self) -> NDArray[np.int32]:
+        """The ids, with <unk> for every unknown word."""
+        return np.where(self.ids < len(self.vocabulary.tokens), self.ids, UNK)
 
     def frequencies(self, words: int) -> NDArray[np.float32]:
         """How often each word occurs, plus one."""
-        return np.bincount(self.ids, minlength=words).astype(np.float32) + 1
+        return np.bincount(self.known_ids, minlength=words).astype(np.float32) + 1
 
     @cached_property
     def fingerprint(self) -> list[int]:
-        """Identifies the text: its length and a checksum."""
-        return [len(self.ids), zlib.crc32(self.ids.tobytes())]
+        """Identifies the text: its length and a checksum, also of the spelling of unknown words."""
+        found = [len(self.ids), zlib.crc32(self.ids.tobytes())]
+        if isinstance(self.vocabulary, OpenVocabulary):
+            found.append(zlib.crc32("\n".join(self.vocabulary.spellings).encode()))
+        return found
 
 
 def _train(
@@ -191,12 +211,17 @@ def _train(
         f"{sum(weight.numel() for weight in model.module.parameters()):,} parameters"
     )
     module, rows = model.module, recipe.run.batch_size
-    net = StatefulLSTM(module, rows) if isinstance(module, RecurrentModel) else module
+    is_elmo = isinstance(module, Elmo)
+    net = StatefulLSTM(module, rows) if is_elmo or isinstance(module, RecurrentModel) else module
     evaluation = _Evaluation(model, lines.dev, text, rows=recipe.run.eval_rows)
-    objective = partial(
-        language_model_objective,
-        activation_penalty=recipe.run.activation_penalty,
-        temporal_penalty=recipe.run.temporal_penalty,
+    objective = (
+        bidirectional_objective
+        if is_elmo
+        else partial(
+            language_model_objective,
+            activation_penalty=recipe.run.activation_penalty,
+            temporal_penalty=recipe.run.temporal_penalty,
+        )
     )
     result = fit_best(
         new_state(Learner(net, objective), recipe, layer_lr_factors(recipe, model)),
@@ -227,8 +252,8 @@ def layer_lr_factors(recipe: LanguageModelRecipe, model: Model) -> Callable[[str
     decay, layers = recipe.run.layer_decay, getattr(model.config, "num_layers", 0)
 
     def factor(name: str) -> float:
-        if ".rnn.layers." in name:
-            depth = int(name.partition(".rnn.layers.")[2].partition(".")[0]) + 1
+        if layer := re.search(r"(?:\.rnn\.|ward_)layers\.(\d+)\.", name):
+            depth = int(layer[1]) + 1
         else:
             depth = 0 if "embeddings" in name else layers
         return decay ** (layers - depth)
@@ -250,25 +275,27 @@ class _Evaluation:
         self.fingerprint = [len(flat), zlib.crc32(np.array(flat, np.int32).tobytes())]
         counts = text.frequencies(model.config.vocab_size)
         ends = [EOS for one in encoded if not one or one[-1] != EOS]
-        logs = np.log(counts / counts.sum())[[*flat, *ends]]
+        known = [id_ if id_ < len(counts) else UNK for id_ in flat]
+        logs = np.log(counts / counts.sum())[[*known, *ends]]
         self._unigram = perplexity(-float(logs.mean())) if lines else math.nan
 
     def __call__(self) -> dict[str, float]:
         with eval_mode(self._module):
-            loss = self._compute_loss()
-        return {
-            "loss": loss,
-            "perplexity": perplexity(loss),
-            "unigram_perplexity": self._unigram,
-            "score": -loss,
-        }
+            losses = self._compute_losses()
+        scores = {"loss": losses[0], "perplexity": perplexity(losses[0])}
+        if len(losses) > 1:
+            scores["backward_perplexity"] = perplexity(losses[1])
+        return {**scores, "unigram_perplexity": self._unigram, "score": -fmean(losses)}
 
-    def _compute_loss(self) -> float:
-        if self._rows > 1 and isinstance(self._model, LSTMLanguageModel):
+    def _compute_losses(self) -> list[float]:
+        """The mean loss of a token, and that of the backward direction if there is one."""
+        is_recurrent = isinstance(self._model, LSTMLanguageModel)
+        if self._rows > 1 and is_recurrent and not isinstance(self._module, Elmo):
             tokens = sum(len(one) - 1 for one in self._encoded)
-            return -self._model.sum_log_probs(self._encoded, self._rows) / tokens
+            return [-self._model.sum_log_probs(self._encoded, self._rows) / tokens]
         found = score_language_model(self._model, self._lines)
-        return -found.log_p / found.tokens
+        totals = (found.log_p, found.backward_log_p)
+        return [-total / found.tokens for total in totals if total is not None]
 
 
 def _train_tokenizer(
@@ -276,8 +303,8 @@ def _train_tokenizer(
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
-        return Tokenizer.load(table.folder)
-    return train_lm_tokenizer(
+        return _adapt_tokenizer(Tokenizer.load(table.folder), recipe)
+    trained = train_lm_tokenizer(
         lines,
         kind=table.kind,
         size=table.size,
@@ -285,12 +312,22 @@ def _train_tokenizer(
         lowercase=table.lowercase,
         progress=callbacks.on_progress,
     )
+    return _adapt_tokenizer(trained, recipe)
+
+
+def _adapt_tokenizer(tokenizer: Tokenizer, recipe: LanguageModelRecipe) -> Tokenizer:
+    """ELMo reads the characters of words."""
+    if recipe.model.family != "elmo":
+        return tokenizer
+    return WordCharacterTokenizer.from_tokenizer(tokenizer)
 
 
 def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: RunningText) -> Model:
     rng = torch.Generator().manual_seed(recipe.run.seed)
     words = len(Vocabulary(tokenizer).tokens)
-    config = replace(recipe.model.new_config, vocab_size=words, bos_id=BOS)
+    config = recipe.model.new_config
+    known = {"vocab_size": words, "bos_id": BOS}
+    config = replace(config, **{name: known[name] for name in config.FROM_DATA})
     made = Model.from_config(config, tokenizer, rng=rng)
     made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
@@ -298,20 +335,40 @@ def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: Runnin
 
 def _batches(
     text: RunningText, recipe: LanguageModelRecipe, model: Model
-) -> ContextWindows | BPTTBatches:
+) -> ContextWindows | BPTTBatches | WordBatches:
     run, module = recipe.run, model.module
-    if isinstance(module, RecurrentModel):
-        return BPTTBatches(
+    is_elmo = isinstance(module, Elmo)
+    if is_elmo or isinstance(module, RecurrentModel):
+        is_stateless = is_elmo and not module.config.carry_state
+        batches = BPTTBatches(
             text.ids,
             batch_size=run.batch_size,
             num_steps=run.bptt_length,
-            reset_prob=run.state_reset_prob,
+            reset_prob=1.0 if is_stateless else run.state_reset_prob,
             seed=run.seed,
             is_variable=run.variable_length,
         )
+        return _add_characters(batches, text, module) if is_elmo else batches
     order = module.config.order
     return ContextWindows(
         text.ids, order=order, bos_id=BOS, eos_id=EOS, batch_size=run.batch_size, seed=run.seed
+    )
+
+
+def _add_characters(batches: BPTTBatches, text: RunningText, module: Elmo) -> WordBatches:
+    """Batches with the characters of the words; the output layer may need those of all words."""
+    assert isinstance(text.vocabulary, OpenVocabulary)
+    characters, size = text.vocabulary.characters(), module.config.vocab_size
+    module.set_vocabulary(torch.from_numpy(characters[:size]))
+    return WordBatches(
+        batches,
+        characters,
+        padding=PADDING,
+        max_filter_width=module.embeddings.max_width,
+        vocab_size=size,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
     )
 
 
@@ -319,7 +376,7 @@ def _write_outputs(out: Path, text: RunningText, lines: Lines) -> None:
     summary = {
         "lines": len(lines.train),
         "tokens": len(text.ids),
-        "unknown": int((text.ids == UNK).sum()),
+        "unknown": int((text.known_ids == UNK).sum()),
         "held_out_lines": len(lines.dev),
     }
     write_json(out / DATA_FACTS, summary)

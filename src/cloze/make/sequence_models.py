@@ -21,6 +21,7 @@ from cloze.make.recipe.model import detect_family
 from cloze.make.run_folder import start_run
 from cloze.make.sources import resolve_model_name
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.word_characters import load_tokenizer
 
 R = TypeVar("R", bound=SequenceModelRecipe)
 
@@ -72,7 +73,7 @@ def load_or_train_tokenizer(
     if base is not None:
         return base.tokenizer
     if folder.is_dir():  # of the same run before it was resumed
-        return Tokenizer.load(folder)
+        return load_tokenizer(folder)
     tokenizer = train()
     with atomic_folder(folder) as work:
         tokenizer.save(work)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cloze.errors import InputError
-from cloze.models.language import LanguageModel, batches
+from cloze.models.language import LanguageModel, batches, count_unknown
 
 
 def perplexity(loss: float) -> float:
@@ -27,11 +27,17 @@ class LanguageModelScores:
     bytes: int  # of the text in UTF-8, plus one newline per text
     unknown: int  # tokens outside the vocabulary, and <unk> in the text itself
     log_p: float  # natural logarithm, of the whole text
+    backward_log_p: float | None = None  # of a model that also predicts from right to left
 
     @property
     def perplexity(self) -> float:
         """exp(−log p / tokens), for models that share a vocabulary."""
         return perplexity(-self.log_p / self.tokens)
+
+    @property
+    def backward_perplexity(self) -> float:
+        """The perplexity of the tokens, each given those after it."""
+        return math.nan if self.backward_log_p is None else perplexity(-self.backward_log_p / self.tokens)
 
     @property
     def word_perplexity(self) -> float:
@@ -60,13 +66,20 @@ def score_language_model(model: LanguageModel, texts: Iterable[str]) -> Language
             counts["words"] += sum(len(text.split()) + 1 for text in batch)
             counts["bytes"] += sum(len(text.encode()) + 1 for text in batch)
             for sequence in model.encode_texts(batch):
-                counts["unknown"] += sum(id_ == model.unk_id for id_ in sequence)
+                counts["unknown"] += count_unknown(model, sequence)
                 yield sequence
 
-    log_p = 0.0
-    for found in model.log_probs(sequences()):
-        counts["tokens"] += len(found)
-        log_p += float(found.sum(dtype="float64"))
+    log_p, backward_log_p = 0.0, None
+    backward = getattr(model, "backward_log_probs", None)
+    # a model of both directions reads batches of texts twice
+    parts = [sequences()] if backward is None else batches(sequences())
+    for part in parts:
+        for found in model.log_probs(part):
+            counts["tokens"] += len(found)
+            log_p += float(found.sum(dtype="float64"))
+        if backward is not None:
+            total = sum(float(found.sum(dtype="float64")) for found in backward(part))
+            backward_log_p = (backward_log_p or 0.0) + total
     if not counts["texts"]:
         raise InputError("there is no text to score", fix="pass text that is not empty")
-    return LanguageModelScores(**counts, log_p=log_p)
+    return LanguageModelScores(**counts, log_p=log_p, backward_log_p=backward_log_p)

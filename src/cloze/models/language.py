@@ -12,6 +12,13 @@ from numpy.typing import NDArray
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS, UNK
 from cloze.models.registry import Family
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.word_characters import (
+    BOS_ROW,
+    EOS_ROW,
+    WordCharacterTokenizer,
+    encode_rows,
+    encode_word,
+)
 
 Logs: TypeAlias = NDArray[np.floating[Any]]  # natural logarithms
 T = TypeVar("T")
@@ -145,6 +152,63 @@ class Vocabulary:
         return self.tokenizer.decode(
             [id_ for id_ in tokenizer_ids if id_ is not None], skip_special_tokens=False
         )
+
+
+@dataclass(frozen=True)
+class OpenVocabulary(Vocabulary):
+    """The vocabulary of ELMo: the ids of unknown words follow those of the known ones.
+
+    So their characters can be read. Such ids are valid for this object only, and as a word to
+    predict each of them is <unk>.
+    """
+
+    tokenizer: WordCharacterTokenizer
+
+    @cached_property
+    def spellings(self) -> list[str]:
+        """The word of every id, also of the unknown words that were encoded so far."""
+        return list(self.tokens)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: id_ for id_, word in enumerate(self.tokens) if id_ >= len(SYMBOLS)}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts, without begin and end symbols."""
+        ids, spellings, found = self._ids, self.spellings, []
+        for words in self.tokenizer.encode_words(texts):
+            for word in words:
+                if word not in ids:
+                    ids[word] = len(spellings)
+                    spellings.append(word)
+            found.append([ids[word] for word in words])
+        return found
+
+    def characters(self) -> NDArray[np.int16]:
+        """The rows of characters of all words: n c."""
+        rows = encode_rows(self.spellings)
+        rows[BOS], rows[EOS] = BOS_ROW, EOS_ROW
+        return rows
+
+    def characters_of(self, ids: Iterable[int]) -> NDArray[np.int16]:
+        """The rows of characters of these words: n c."""
+        symbols = {BOS: BOS_ROW, EOS: EOS_ROW}
+        rows = [symbols.get(id_) or encode_word(self.spellings[id_]) for id_ in ids]
+        return np.array(rows, np.int16)
+
+    def decode_token(self, id: int) -> str:
+        """One word; an unknown one as it is spelled."""
+        return super().decode_token(id) if id < len(self.tokens) else self.spellings[id]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without <s> and </s>; an unknown word is the tokenizer's."""
+        return super().decode([id_ if id_ < len(self.tokens) else UNK for id_ in ids])
+
+
+def count_unknown(model: LanguageModel, ids: Iterable[int]) -> int:
+    """How many of the tokens of a text are unknown; ids beyond the vocabulary are, too."""
+    size = len(model.vocabulary)
+    return sum(id_ == model.unk_id or id_ >= size for id_ in ids)
 
 
 class WordLanguageModel:

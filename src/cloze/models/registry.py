@@ -127,6 +127,23 @@ _LANGUAGE_MODEL = {
     "compare": "several language models in one table",
     **_TEXT,
 }
+
+
+def _elmo_capabilities(contents: Contents) -> dict[str, str]:
+    """The functions of an ELMo: published models have no output layer, so they predict no words."""
+    found: dict[str, str] = {}
+    for head in contents.task_heads:
+        found |= _LANGUAGE_MODEL if head == "lm" else _HEADS.get(head, {})
+    if set(contents.task_heads) - {"lm"}:
+        found |= {
+            "evaluate": _describe_encoder_scores(contents),
+            "compare": "several models in one table",
+        }
+    elif "lm" in contents.task_heads:
+        found["evaluate"] = "perplexity of both directions and bits per byte"
+    return {**found, "embed": "embeddings of texts or words", **_TEXT}
+
+
 _translator = _make_fixed_capabilities(
     translate="translations of sentences",
     evaluate="BLEU, overall and by length",
@@ -334,6 +351,18 @@ for _family in (
         vocabulary="words",
         recipe="lstm",
         language_model="cloze.decode.neural:LSTMLanguageModel",
+    ),
+    Family(
+        name="elmo",
+        description="an ELMo",
+        kind="language_model",
+        config="cloze.models.configs.elmo:ElmoConfig",
+        module="cloze.models.elmo:Elmo",
+        layout="cloze.interop.own:ELMO",
+        capabilities=_elmo_capabilities,
+        vocabulary="words",
+        recipe="elmo",
+        language_model="cloze.decode.elmo:ElmoLanguageModel",
     ),
     Family(
         name="word2vec",

@@ -3,7 +3,7 @@
 b rows, t tokens, l layers, d width, v vocabulary.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ class StatefulLSTM(nn.Module):
     exactly, and stay in place, so that the step can be captured in a CUDA graph.
     """
 
-    def __init__(self, model: RecurrentModel, rows: int) -> None:
+    def __init__(self, model: Any, rows: int) -> None:
         super().__init__()
         self.model = model
         state = model.init_state(rows)
@@ -51,7 +51,7 @@ class StatefulLSTM(nn.Module):
         for name, part in zip(self.names, state, strict=True):
             self.register_buffer(name, part)  # l b d
 
-    def forward(self, inputs: Tensor, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Any, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """The top layer at every token, after dropout and before it: b t d."""
         parts = [self.get_buffer(name) for name in self.names]
         before = tuple(part[:, rows] * keep[:, None] for part in parts)
@@ -59,7 +59,8 @@ class StatefulLSTM(nn.Module):
             raw, after = self.model.read(inputs, before)
             hidden = self.model.rnn.output_dropout(raw)
         else:
-            raw, after = self.model(inputs, before)
+            read = getattr(self.model, "read", self.model)  # of a model that is more than an LM
+            raw, after = read(inputs, before)
             hidden = raw
         with torch.no_grad():  # no gradient flows into the previous batch
             for part, new in zip(parts, after, strict=True):

@@ -34,9 +34,10 @@ def evaluate_language_model(
     found = score_language_model(
         open_language_model(model, "evaluate"), (row.text for row in lines)
     )
+    names = SCORES if found.backward_log_p is None else (*SCORES, "backward_perplexity")
     return CorpusEvaluation(
         kind="language",
-        scores={name: getattr(found, name) for name in SCORES},
+        scores={name: getattr(found, name) for name in names},
         counts={name: getattr(found, name) for name in COUNTS},
         notes={},
         skipped=tuple(skipped),

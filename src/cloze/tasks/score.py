@@ -20,7 +20,7 @@ from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.metrics.bootstrap import Interval, bootstrap_interval
 from cloze.metrics.perplexity import perplexity
-from cloze.models.language import LanguageModel
+from cloze.models.language import LanguageModel, count_unknown
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import MAX_SHOWN, Result, Results
 from cloze.tasks.inputs import Texts, check_size, check_texts, open_language_model, resolve_model
@@ -201,7 +201,7 @@ def _score_causal(
                 TokenScore(token=model.decode_token(id_), id=id_, log_probability=value)
                 for id_, value in zip(ids, values, strict=True)
             ),
-            unknown=sum(id_ == model.unk_id for id_ in ids),
+            unknown=count_unknown(model, ids),
         )
         if progress:
             progress("texts", number + 1, len(texts))

@@ -17,6 +17,7 @@ from cloze.results import Results
 from cloze.tasks.inputs import Texts, check_pairs, check_size
 from cloze.text.alignment import TokenAlignment
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.word_characters import load_tokenizer
 
 
 @overload
@@ -59,7 +60,7 @@ def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
             family = read_family(folder)
             if family is not None and family.vocabulary == "none":
                 raise unsupported_function_error(read_folder(model), "tokenize")
-            return Tokenizer.load(folder)
+            return load_tokenizer(folder)
         if path.suffix not in (".json", ".txt"):
             raise InputError(
                 f"{path} is not a tokenizer file",
