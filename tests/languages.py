@@ -9,6 +9,7 @@ from cloze.models.language import Vocabulary
 from cloze.models.nnlm import BOS_LOGIT
 from cloze.models.registry import FAMILIES
 from cloze.text.tokenizer_training import train_whitespace_tokenizer
+from cloze.text.word_characters import WordCharacterTokenizer
 from grams import TEXT
 from helpers import scramble
 
@@ -57,6 +58,26 @@ def neural_model(variety="nnlm", tokenizer=None, **changes) -> Model:
     with torch.no_grad():  # as all models begin and, by that, stay
         bias = module.output.bias if family == "nnlm" else module.bias
         bias[BOS] = BOS_LOGIT
+    return Model(module=module, tokenizer=tokenizer, config=config)
+
+
+ELMO_SHAPE = {
+    "char_embedding_size": 4,
+    "filter_widths": (1, 2, 3),
+    "filter_counts": (2, 3, 4),
+    "projection_size": 5,
+    "cell_size": 7,
+    "num_candidates": 8,
+}
+
+
+def elmo_model(tokenizer=None, seed=2, **changes) -> Model:
+    """A scrambled ELMo of the words of a small text."""
+    tokenizer = tokenizer or train_whitespace_tokenizer(TEXT)
+    tokenizer = WordCharacterTokenizer.from_tokenizer(tokenizer)
+    size = len(Vocabulary(tokenizer).tokens)
+    config = FAMILIES["elmo"].config_class(vocab_size=size, **{**ELMO_SHAPE, **changes})
+    module = scramble(build_on_meta(config).to_empty(device="cpu"), seed=seed, scale=0.5).eval()
     return Model(module=module, tokenizer=tokenizer, config=config)
 
 

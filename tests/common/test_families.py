@@ -17,7 +17,7 @@ from cloze.interop.own import OwnLayout
 from cloze.models.registry import FAMILIES, Contents, get_family, resolve
 from grams import TEXT, text_model
 from helpers import ENCODERS, files_of, raises, tiny_model, word_model
-from languages import neural_model
+from languages import elmo_model, neural_model
 from translators import TEXTS, translator
 
 HEADS = {
@@ -70,6 +70,9 @@ MADE = {
     "word2vec": vectors,
     "nnlm": partial(neural_model, "nnlm"),
     "lstm": partial(neural_model, "lstm"),
+    "elmo": elmo_model,
+    "elmo, cnn": partial(elmo_model, output="cnn"),
+    "elmo, published": partial(elmo_model, output="none", cell_clip=3.0, projection_clip=3.0),
     "transformer": partial(translator, "transformer"),
     "seq2seq": partial(translator, "bahdanau"),
     "bert, causal": partial(tiny_model, "mlm", is_causal=True),

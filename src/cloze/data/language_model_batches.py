@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.data.batch import Ints
 from cloze.data.randomness import Purpose, make_generator
+from cloze.text.word_characters import PADDING
 
 LOSS_NAME, BACKWARD_LOSS_NAME = "lm", "lm_backward"
 _WIDTH_MULTIPLE = 8  # of the number of characters, so that few shapes occur
@@ -190,32 +191,32 @@ class WordBatch(LanguageModelBatch):
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """The arrays that an objective reads."""
-        words = {"characters": self.characters, "word_ids": self.word_ids}
+        words: dict[str, NDArray[Any]] = {
+            "characters": self.characters,
+            "word_ids": self.word_ids,
+        }
         return {**super().arrays(), **words}
 
 
 class WordBatches:
     """The batches of a text with the characters of its words, each word once.
 
-    Ids from `vocab_size` on are words outside of the vocabulary: their characters are read, and
-    the id to predict is `unk_id`.
+    `characters` has the row of each id of the text, `word_ids` the id to predict: that of unknown
+    words, which differ in their characters, is the same.
     """
 
     def __init__(
         self,
         batches: BPTTBatches,
         characters: NDArray[np.int16],
+        word_ids: Ints,
         *,
-        padding: int,
         max_filter_width: int,
-        vocab_size: int,
-        unk_id: int,
         bos_id: int,
         eos_id: int,
     ) -> None:
-        self._batches, self._characters, self._padding = batches, characters, padding
-        self._lengths = (characters != padding).sum(1)
-        self._margin, self._vocab_size, self._unk_id = max_filter_width, vocab_size, unk_id
+        self._batches, self._characters, self._word_ids = batches, characters, word_ids
+        self._lengths, self._margin = (characters != PADDING).sum(1), max_filter_width
         self._bos_id, self._eos_id = bos_id, eos_id
         self.per_epoch = batches.per_epoch
 
@@ -228,10 +229,10 @@ class WordBatches:
         width = _round_up(self._lengths[words].max() + self._margin, _WIDTH_MULTIPLE)
         width = min(width, self._characters.shape[1])
         rows = _round_up(len(words), 1 << max(4, (found.size // 16).bit_length() - 1))
-        characters = np.full((rows, width), self._padding, np.int16)
+        characters = np.full((rows, width), PADDING, np.int16)
         characters[: len(words)] = self._characters[words, :width]
-        word_ids = np.full(rows, self._unk_id)
-        word_ids[: len(words)] = np.where(words < self._vocab_size, words, self._unk_id)
+        word_ids = np.zeros(rows, np.int64)
+        word_ids[: len(words)] = self._word_ids[words]
         return WordBatch(
             inputs=inputs,
             targets=targets,

@@ -50,7 +50,7 @@ from cloze.objectives.language_model import (
 )
 from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.word_characters import PADDING, WordCharacterTokenizer
+from cloze.text.word_characters import WordCharacterTokenizer
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, VOCABULARY
@@ -154,9 +154,9 @@ class RunningText:
     @classmethod
     def of(cls, lines: Sequence[str], tokenizer: Tokenizer) -> "RunningText":
         """Tokenize lines."""
-        is_open = isinstance(tokenizer, WordCharacterTokenizer)
-        vocabulary = OpenVocabulary(tokenizer) if is_open else Vocabulary(tokenizer)
-        begin = (BOS,) if is_open else ()
+        vocabulary, begin = Vocabulary(tokenizer), list[int]()
+        if isinstance(tokenizer, WordCharacterTokenizer):
+            vocabulary, begin = OpenVocabulary(tokenizer), [BOS]
         parts = [
             np.array(
                 [
@@ -255,7 +255,8 @@ def layer_lr_factors(recipe: LanguageModelRecipe, model: Model) -> Callable[[str
         if layer := re.search(r"(?:\.rnn\.|ward_)layers\.(\d+)\.", name):
             depth = int(layer[1]) + 1
         else:
-            depth = 0 if "embeddings" in name else layers
+            is_input = "embeddings" in name and ".output." not in name
+            depth = 0 if is_input else layers
         return decay ** (layers - depth)
 
     return factor
@@ -289,8 +290,8 @@ class _Evaluation:
 
     def _compute_losses(self) -> list[float]:
         """The mean loss of a token, and that of the backward direction if there is one."""
-        is_recurrent = isinstance(self._model, LSTMLanguageModel)
-        if self._rows > 1 and is_recurrent and not isinstance(self._module, Elmo):
+        is_carried = self._rows > 1 and not isinstance(self._module, Elmo)
+        if is_carried and isinstance(self._model, LSTMLanguageModel):
             tokens = sum(len(one) - 1 for one in self._encoded)
             return [-self._model.sum_log_probs(self._encoded, self._rows) / tokens]
         found = score_language_model(self._model, self._lines)
@@ -360,13 +361,12 @@ def _add_characters(batches: BPTTBatches, text: RunningText, module: Elmo) -> Wo
     assert isinstance(text.vocabulary, OpenVocabulary)
     characters, size = text.vocabulary.characters(), module.config.vocab_size
     module.set_vocabulary(torch.from_numpy(characters[:size]))
+    ids = np.arange(len(characters))
     return WordBatches(
         batches,
         characters,
-        padding=PADDING,
+        np.where(ids < size, ids, UNK),
         max_filter_width=module.embeddings.max_width,
-        vocab_size=size,
-        unk_id=UNK,
         bos_id=BOS,
         eos_id=EOS,
     )

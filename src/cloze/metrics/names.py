@@ -64,6 +64,9 @@ METRICS: Mapping[str, Metric] = {
     ),
     "loss": Metric(label="loss", format=_format_loss, result="held-out loss"),
     "perplexity": Metric(label="perplexity", result="held-out perplexity", terms=("perplexity",)),
+    "backward_perplexity": Metric(
+        label="backward perplexity", result="held-out backward perplexity"
+    ),
     "unigram_perplexity": Metric(label="unigram perplexity", result="unigram perplexity"),
     "mlm_accuracy": Metric(
         label="MLM accuracy",

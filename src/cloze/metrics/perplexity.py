@@ -37,7 +37,11 @@ class LanguageModelScores:
     @property
     def backward_perplexity(self) -> float:
         """The perplexity of the tokens, each given those after it."""
-        return math.nan if self.backward_log_p is None else perplexity(-self.backward_log_p / self.tokens)
+        return (
+            math.nan
+            if self.backward_log_p is None
+            else perplexity(-self.backward_log_p / self.tokens)
+        )
 
     @property
     def word_perplexity(self) -> float:

@@ -18,7 +18,7 @@ from cloze.nn.layout import AttentionLayout, Packed
 from cloze.nn.projected_lstm import ProjectedLSTM
 
 State = tuple[Tensor, ...]
-"""Outputs and cells of the forward layers, then of the backward layers: l b p, l b h, l b p, l b h."""
+"""Outputs (l b p) and cells (l b h) of the forward layers, then of the backward layers."""
 
 
 class WordInputs(NamedTuple):
@@ -87,7 +87,10 @@ class CharacterOutput(nn.Module):
         self.bias.zero_()
 
 
-OUTPUTS = {"softmax": SoftmaxOutput, "cnn": CharacterOutput}
+OUTPUTS: dict[str, type[SoftmaxOutput] | type[CharacterOutput]] = {
+    "softmax": SoftmaxOutput,
+    "cnn": CharacterOutput,
+}
 
 
 def _make_cnn(config: ElmoConfig) -> CharacterCNN:
@@ -116,7 +119,9 @@ class Elmo(nn.Module):
         self.forward_layers = _make_layers(config)
         self.backward_layers = _make_layers(config)
         self.dropout = Dropout(config.dropout)
-        self.output = OUTPUTS[config.output](config) if config.output != "none" else None
+        self.output: SoftmaxOutput | CharacterOutput | None = None
+        if config.output != "none":
+            self.output = OUTPUTS[config.output](config)
         self._carried: State | None = None
 
     @property
@@ -250,7 +255,7 @@ class Elmo(nn.Module):
         """As the published code does; the forget gates start open."""
         for module in (self.embeddings, *self.forward_layers, *self.backward_layers, self.output):
             if module is not None:
-                module.init_weights(rng)  # type: ignore[operator]
+                module.init_weights(rng)
 
     @torch.no_grad()
     def init_output_bias(self, frequencies: Tensor) -> None:
@@ -283,5 +288,3 @@ def _reverse_index(lengths: Tensor, longest: int) -> Tensor:
     """Where each token is when its row is reversed within its length: b t."""
     position, last = torch.arange(longest, device=lengths.device), (lengths - 1)[:, None]
     return torch.where(position <= last, last - position, position)
-
-

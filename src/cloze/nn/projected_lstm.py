@@ -3,8 +3,19 @@
 b rows, t tokens, p width of the output, h units.
 """
 
+import warnings
+from functools import cache
+
 import torch
 from torch import Tensor, nn
+
+
+@cache
+def _silence_warning() -> None:
+    """Let torch say now, and nobody hear, that oneDNN has no such layer: it says so only once."""
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        nn.LSTM(1, 2, proj_size=1, device="cpu")(torch.zeros(1, 1, device="cpu"))
 
 
 class ProjectedLSTM(nn.LSTM):
@@ -13,6 +24,12 @@ class ProjectedLSTM(nn.LSTM):
     c = f·c + i·tanh(g), clipped to ±`cell_clip`;  y = W_r·(o·tanh(c)), clipped to ±`output_clip`.
     Without clipping it is torch's own layer, one call for all tokens.
     """
+
+    weight_ih_l0: Tensor
+    weight_hh_l0: Tensor
+    weight_hr_l0: Tensor
+    bias_ih_l0: Tensor
+    bias_hh_l0: Tensor
 
     def __init__(
         self,
@@ -31,6 +48,8 @@ class ProjectedLSTM(nn.LSTM):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The output at every token (b t p), and the state after the last: 1 b p and 1 b h."""
         if not (self.cell_clip or self.output_clip):
+            if x.device.type == "cpu":
+                _silence_warning()
             found: tuple[Tensor, tuple[Tensor, Tensor]] = super().forward(x, state)
             return found
         y, cell = state[0][0], state[1][0]

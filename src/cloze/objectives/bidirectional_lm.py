@@ -90,7 +90,7 @@ class Candidates(NamedTuple):
     rate: Tensor  # the "time" at which the sample was complete; ∞ if it is the whole vocabulary
 
     def log_inclusion(self, ids: Tensor) -> Tensor:
-        """log P(word is in the sample)."""
+        """The logarithm of the probability that a word is in the sample."""
         return (-torch.expm1(-self.log_probs[ids].exp() * self.rate)).log()
 
 
@@ -135,5 +135,3 @@ def sampled_cross_entropy(
     losses = torch.logaddexp(logits.logsumexp(-1), own) - own
     hits = (own > logits.amax(-1)) & is_target
     return (losses * is_target).sum(), hits.sum().float()
-
-

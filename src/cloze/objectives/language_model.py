@@ -42,7 +42,7 @@ class StatefulLSTM(nn.Module):
     exactly, and stay in place, so that the step can be captured in a CUDA graph.
     """
 
-    def __init__(self, model: Any, rows: int) -> None:
+    def __init__(self, model: Any, rows: int) -> None:  # noqa: ANN401 - an LSTM, or an ELMo
         super().__init__()
         self.model = model
         state = model.init_state(rows)

@@ -109,14 +109,16 @@ class WordCharacterTokenizer(Tokenizer):
         return found
 
     def encode_batch(
-        self, texts: Sequence[str], pairs: Sequence[str] | None = None, **options: Any
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401 - those of the base class
     ) -> list[TokenAlignment]:
         """Encode many texts, or many pairs; see `Tokenizer.encode_batch`."""
         found = super().encode_batch(texts, pairs, **options)
         seconds = [""] * len(texts) if pairs is None else pairs
         return [
-            self._with_rows(one, both)
-            for one, *both in zip(found, texts, seconds, strict=True)
+            self._with_rows(one, both) for one, *both in zip(found, texts, seconds, strict=True)
         ]
 
     def iterate_windows(

@@ -57,7 +57,9 @@ class ElmoConfig(ModelConfig):
     cell_size: Annotated[Size, Help("Number of units of an LSTM layer, per direction")] = 4096
     num_layers: Annotated[int, Range(1, 16), Help("Number of LSTM layers of each direction")] = 2
     cell_clip: Annotated[
-        float, Range(0, 1000), Help("Bound of the LSTMs' cell states (published models: 3); 0: none")
+        float,
+        Range(0, 1000),
+        Help("Bound of the LSTMs' cell states (published models: 3); 0: none"),
     ] = 0.0
     projection_clip: Annotated[
         float, Range(0, 1000), Help("Bound of the LSTMs' outputs (published models: 3); 0: none")
