@@ -56,7 +56,11 @@ COMMANDS = {
     "similar": ["cat"],
     "translate": ["ein Hund"],
 }
-EXPORTS = {"ngram": "arpa", "word2vec": "word2vec", **dict.fromkeys(ENCODERS, "huggingface")}
+EXPORTS = {
+    "ngram": "arpa",
+    "word2vec": "word2vec",
+    **{name: "huggingface" for name in ENCODERS if name != "gpt3"},  # transformers has no GPT-3
+}
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
 
 
@@ -80,6 +84,7 @@ MADE = {
         f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
         for family, (head, labels) in product(ENCODERS, HEADS.items())
         if head in FAMILIES[family].module_class.TASK_HEADS
+        and (family, head) not in product(["gpt3"], {*HEADS} - {"lm"})  # the heads are GPT-2's
     },
 }
 

@@ -1,8 +1,10 @@
-"""Tables of GPT and GPT-2 in Hugging Face's layout: our names -> theirs.
+"""Tables of GPT, GPT-2 and GPT-3 in Hugging Face's layout: our names -> theirs.
 
 Their matrices are stored as [in, out] (`Conv1D`), so every matrix of a block is transposed. Classes
 that transformers lacks (multiple choice without an LM head; tags and answers of a GPT) have the
-names that it would give them.
+names that it would give them. It also lacks GPT-3: its GPT-2 would attend to all tokens in every
+layer, so the `model_type` is another one, which it refuses. (GPT-Neo has the same bands, but
+projections without biases.)
 """
 
 from collections.abc import Mapping
@@ -160,4 +162,17 @@ GPT = replace(
     tied_names={"transformer.tokens_embed.weight": "lm_head.weight"},
     normalize_settings=_read_gpt_settings,
     extra_settings=_write_gpt_settings,
+)
+
+GPT3 = replace(
+    GPT2,
+    family="gpt3",
+    settings={
+        **GPT2.settings,
+        "window_size": "window_size",
+        "global_attention_every": "global_attention_every",
+    },
+    architectures={
+        name.replace("GPT2", "GPT3"): heads for name, heads in GPT2.architectures.items()
+    },
 )

@@ -1,8 +1,9 @@
-"""GPT and GPT-2: causal language models, the Transformer's decoder without an encoder.
+"""GPT, GPT-2 and GPT-3: causal language models, the Transformer's decoder without an encoder.
 
-Radford et al. 2018 and 2019. Differences from BERT: no token attends to a later one, there are no
-token types, and the head predicts the next token at every position. GPT's blocks are BERT's
-(post-norm); GPT-2 normalizes before each sub-layer and once more after the last block.
+Radford et al. 2018 and 2019, Brown et al. 2020. Differences from BERT: no token attends to a later
+one, there are no token types, and the head predicts the next token at every position. GPT's blocks
+are BERT's (post-norm); GPT-2 normalizes before each sub-layer and once more after the last block;
+in GPT-3 every second layer attends to a band of the last tokens only.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from cloze.config import one_of
-from cloze.models.configs.gpt import GPTConfig
+from cloze.models.configs.gpt import GPT3Config, GPTConfig
 from cloze.models.encoder_parts import build_post_norm_block
 from cloze.nn.attention import Attention
 from cloze.nn.block import Block, FeedForward, PreNormBlock
@@ -40,7 +41,7 @@ class GPT(Encoder):
                 dropout=config.embedding_dropout,
                 norm_eps=None,
             ),
-            (self.build_block(config) for _ in range(config.num_layers)),
+            (self.build_block(config, layer) for layer in range(config.num_layers)),
             max_positions=config.max_positions,
             norm=self.build_final_norm(config),
             task_heads=heads,
@@ -48,7 +49,7 @@ class GPT(Encoder):
         self.config = config
 
     @staticmethod
-    def build_block(config: GPTConfig) -> Block:
+    def build_block(config: GPTConfig, layer: int) -> Block:  # noqa: ARG004 (for GPT-3)
         """One block of the decoder."""
         return build_post_norm_block(config)
 
@@ -62,10 +63,13 @@ class GPT2(GPT):
     """GPT with pre-norm blocks and a final norm."""
 
     @staticmethod
-    def build_block(config: GPTConfig) -> Block:
-        size = config.hidden_size
+    def build_block(config: GPTConfig, layer: int) -> Block:
+        size, window_size = config.hidden_size, None
+        if isinstance(config, GPT3Config) and config.is_local(layer):
+            # of a window, half is on each side, and a causal mask leaves the left one
+            window_size = 2 * (config.window_size - 1)
         return PreNormBlock(
-            Attention(size, config.num_heads, config.attention_dropout),
+            Attention(size, config.num_heads, config.attention_dropout, window_size=window_size),
             FeedForward(size, config.intermediate_size, ACTIVATIONS[config.activation]),
             attention_norm=LayerNorm(size, eps=config.norm_eps),
             ffn_norm=LayerNorm(size, eps=config.norm_eps),

@@ -103,6 +103,13 @@ def encoder_capabilities(contents: Contents) -> dict[str, str]:
     }
 
 
+def _banded_capabilities(contents: Contents) -> dict[str, str]:
+    """Those of an encoder that transformers has no class for."""
+    found = encoder_capabilities(contents)
+    del found["export"]
+    return found
+
+
 def _describe_encoder_scores(contents: Contents) -> str:
     if set(contents.task_heads) - {"mlm", "lm", "nsp"}:
         return "the metrics of its task on labelled data"
@@ -310,6 +317,17 @@ for _family in (
         module="cloze.models.gpt:GPT2",
         layout="cloze.interop.gpt:GPT2",
         capabilities=encoder_capabilities,
+        recipe="gpt",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
+    ),
+    Family(
+        name="gpt3",
+        description="a GPT-3",
+        kind="encoder",
+        config="cloze.models.configs.gpt:GPT3Config",
+        module="cloze.models.gpt:GPT2",
+        layout="cloze.interop.gpt:GPT3",
+        capabilities=_banded_capabilities,
         recipe="gpt",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),

@@ -103,7 +103,25 @@ class AttentionContext:
 
     def _padded_mask(self, reach: int | None) -> Tensor | None:
         assert not isinstance(self.layout, FLAT)
+        if reach is not None and self.position_ids is not None:
+            return self._cached_window_mask(reach)
         return self._whole_mask(self.layout, self.max_seqlen, reach)
+
+    def _cached_window_mask(self, reach: int) -> Tensor:
+        """The window of new tokens among all keys of a cache, by their positions: b 1 q k.
+
+        A row may have padding between its tokens, so the position of a key is the number of real
+        ones before it.
+        """
+        assert self.position_ids is not None
+        assert not isinstance(self.layout, FLAT)
+        if self.layout is None:
+            keys = torch.arange(self.max_seqlen, device=self.device)[None]  # 1 k
+        else:
+            keys = self.layout[:, 0, 0].cumsum(-1) - 1  # b k
+        distance = self.position_ids[:, :, None] - keys[:, None]  # b q k
+        mask = ((distance >= 0) & (distance <= reach))[:, None]
+        return mask if self.layout is None else mask & self.layout
 
     def _whole_mask(self, mask: Tensor | None, length: int, reach: int | None) -> Tensor | None:
         if reach is not None:

@@ -40,7 +40,9 @@ FORMATS = {
         lambda model, out, force: _write_arpa(model, out, force=force),
     ),
     "huggingface": Format(
-        ("encoder",), "an encoder", lambda model, out, force: model.save(out, force=force)
+        ("encoder",),
+        "an encoder that transformers has a class for",
+        lambda model, out, force: model.save(out, force=force),
     ),
 }
 """word2vec text format (binary for .bin files), ARPA (compressed for .gz files), and the folder
@@ -74,7 +76,8 @@ def export(
     model = resolve_model(model)
     if not isinstance(model, Model):
         raise not_a_model_error(model)
-    own = {model.family.name, model.family.kind}
+    is_exported = "export" in model.capabilities
+    own = {model.family.name, model.family.kind} if is_exported else set()
     if own.isdisjoint(wanted.models):
         able = [name for name, one in FORMATS.items() if not own.isdisjoint(one.models)]
         raise InputError(

@@ -1,4 +1,4 @@
-"""The configurations of GPT and GPT-2.  Radford et al. 2018, 2019."""
+"""The configurations of GPT, GPT-2 and GPT-3.  Radford et al. 2018, 2019; Brown et al. 2020."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,3 +59,43 @@ class GPT2Config(GPTConfig):
     }
 
     max_positions: Annotated[int, Range(1, 1 << 24), Help("Maximum number of positions")] = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPT3Config(GPT2Config):
+    """The hyperparameters of a GPT-3: a GPT-2 with locally banded attention in some layers.
+
+    Brown et al. 2020, §2.1: "alternating dense and locally banded sparse attention patterns in the
+    layers of the transformer, similar to the Sparse Transformer". The paper does not give the width
+    of the bands.
+    """
+
+    family: ClassVar[str] = "gpt3"
+    # the sizes of table 2.1; two of its rows are rounded to a multiple of the head size
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **SMALL_SIZES,
+        "gpt3-125m": _make_size(12, 768, 12),
+        "gpt3-350m": _make_size(24, 1024, 16),
+        "gpt3-760m": _make_size(24, 1536, 16),
+        "gpt3-1.3b": _make_size(24, 2048, 16),
+        "gpt3-2.7b": _make_size(32, 2560, 32),
+        "gpt3-6.7b": _make_size(32, 4096, 32),
+        "gpt3-13b": _make_size(40, 5120, 40),
+        "gpt3-175b": _make_size(96, 12288, 96),
+    }
+
+    max_positions: Annotated[int, Range(1, 1 << 24), Help("Maximum number of positions")] = 2048
+    window_size: Annotated[
+        int,
+        Range(1, 1 << 20),
+        Help("Positions that a banded layer attends to: a token and those before it"),
+    ] = 256
+    global_attention_every: Annotated[
+        int,
+        Range(1, 1 << 16),
+        Help("Every n-th layer attends to all tokens before, from the first on; others are banded"),
+    ] = 2
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer attends to a band only."""
+        return layer % self.global_attention_every != 0
