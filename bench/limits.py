@@ -77,7 +77,7 @@ def measure_copying(args: argparse.Namespace) -> list[dict[str, Any]]:
         )
         with TemporaryDirectory() as folder:
             out = Path(folder) / "copy"
-            ended = train_translator(train, train, out, recipe, dev=(dev, dev))  # type: ignore[arg-type]
+            ended = train_translator([train, train], out, recipe, dev=[dev, dev])  # type: ignore[arg-type]
             model = cloze.load(out, device=args.device)
             for length, texts in tests.items():
                 said = [one.text.split() for one in translate(model, texts, beam=1)]

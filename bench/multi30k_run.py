@@ -193,7 +193,7 @@ def worker(name: str, given: argparse.Namespace) -> None:
         run.recipe, task="translate", settings=settings(run, given, device)
     )
     ended = train_translator(
-        *data["train"],
+        data["train"],
         folder,
         recipe,  # type: ignore[arg-type]
         dev=data["val"],

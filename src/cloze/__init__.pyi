@@ -35,6 +35,7 @@ from cloze.tasks.similar import plot_vectors as plot_vectors
 from cloze.tasks.similar import plot_words as plot_words
 from cloze.tasks.similar import similar as similar
 from cloze.tasks.suggest import suggest as suggest
+from cloze.tasks.summarize import summarize as summarize
 from cloze.tasks.tag import tag as tag
 from cloze.tasks.tokenize import tokenize as tokenize
 from cloze.tasks.translate import translate as translate

@@ -13,7 +13,7 @@ from cloze import builtin
 from cloze.cli.app import COMMANDS, load_command
 from cloze.cli.completion import COMPLETIONS
 from cloze.device import DTYPES
-from cloze.make.recipe.complete import list_recipes
+from cloze.make.recipe.files import list_recipes
 from cloze.make.recipe.finetune import TASKS
 from cloze.tasks.embed import embed
 
@@ -66,6 +66,9 @@ def test_commands_options_and_values_are_suggested():
         "cloze finetune ": list(TASKS),
         "cloze finetune classify cloze-en --pooling ": ["cls", "mean", "max"],
         "cloze finetune classify cloze-en --recipe ": [
+            "decoder-summarize",
+            "decoder-translate",
+            "decoder",
             "features",
             "finetune",
             "seq2seq",

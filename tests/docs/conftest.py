@@ -115,7 +115,7 @@ def reduced_recipes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         (folder / path.name).write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         small = {path.stem: path for path in folder.iterdir()}
-        patch.setattr("cloze.make.recipe.complete.list_recipes", lambda: small)
+        patch.setattr("cloze.make.recipe.files.list_recipes", lambda: small)
         yield
 
 

@@ -12,7 +12,7 @@ from cloze.data.parallel_text import TranslationBatches
 from cloze.decode.beam import beam_search
 from cloze.decode.config import BeamConfig
 from cloze.metrics.bleu import TOKENIZERS, compute_bleu
-from cloze.tasks.translate import join_words
+from cloze.tasks.word_alignment import join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from texts import ANY_TEXT
 from translators import translator

@@ -22,7 +22,8 @@ from cloze.tasks.score import MinimalPairScores, PairScore, TextScore, TokenScor
 from cloze.tasks.similar import Neighbor, OddOneOut, Similar
 from cloze.tasks.suggest import Suggestion, Suggestions
 from cloze.tasks.tag import TagResult
-from cloze.tasks.translate import Alignment, Translation, TranslationCandidate
+from cloze.tasks.translate import Translation, TranslationCandidate
+from cloze.tasks.word_alignment import Alignment
 from cloze.train.result import RunResult
 from helpers import raises
 

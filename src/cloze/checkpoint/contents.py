@@ -70,7 +70,8 @@ class FolderContents:
         """The functions that the model supports, each with a phrase that says what it returns."""
         is_causal = bool(getattr(self.config, "is_causal", False))
         heads = list_heads(self.task_heads, self.task)
-        contents = Contents(task_heads=heads, is_causal=is_causal)
+        task = self.task.name if self.task else None
+        contents = Contents(task_heads=heads, is_causal=is_causal, task=task)
         return dict(self.family.capabilities(contents))
 
 

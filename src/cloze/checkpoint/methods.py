@@ -54,6 +54,7 @@ class ModelMethods:
     score_pairs = _method(lambda: cloze.score_pairs)
     similar = _method(lambda: cloze.similar)
     suggest = _method(lambda: cloze.suggest)
+    summarize = _method(lambda: cloze.summarize)
     tag = _method(lambda: cloze.tag)
     tokenize = _method(lambda: cloze.tokenize)
     translate = _method(lambda: cloze.translate)

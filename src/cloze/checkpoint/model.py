@@ -16,6 +16,7 @@ from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import (
     FEATURE_HEAD_FILE,
     TASK_FILE,
+    TASK_HEADS,
     Task,
     infer_task,
     list_heads,
@@ -117,7 +118,7 @@ class Model(ModelMethods, Generic[M, C]):
             "parameters": self.num_parameters,
             "task_heads": self.task_heads if self.task_heads and not self.task else None,
             "task": self.task.name if self.task else None,
-            "labels": self.labels if self.task and self.labels else None,
+            "labels": self.labels if self.task and self.task.name in TASK_HEADS else None,
         }
         if self._is_network:
             described |= {"device": str(self.device), "dtype": str(self.dtype).split(".")[-1]}
@@ -154,7 +155,8 @@ class Model(ModelMethods, Generic[M, C]):
     def capabilities(self) -> dict[str, str]:
         """The functions that support this model, each with a phrase that says what it returns."""
         heads = list_heads(self.task_heads, self.task)
-        contents = Contents(task_heads=heads, is_causal=self.is_causal)
+        task = self.task.name if self.task else None
+        contents = Contents(task_heads=heads, is_causal=self.is_causal, task=task)
         return dict(self.family.capabilities(contents))
 
     @property

@@ -25,6 +25,7 @@ VERSION_1_FEATURE_KEYS = {"width": "input_size", "hidden": "hidden_size", "depth
 # of the inputs of a causal model (Radford et al. 2018): how a pair becomes one sequence or two
 TRANSFORMATIONS = ("entailment", "similarity", "none")
 TASK_HEADS = {"classify": "sequence", "tag": "token", "answer": "span", "choose": "choice"}
+TARGET_TASKS = ("translate", "summarize")  # the model writes a target for each source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +72,17 @@ class Task:
     # of a feature-based model whose configuration has neither, such as word vectors
     labels: tuple[str, ...] = ()
     problem_type: ProblemType | None = None
+    # translate, summarize
+    separator: str | None = None  # token between source and target, of a decoder-only model
+    max_source_length: int | None = None  # tokens that sources are truncated to
+    max_target_length: int | None = None  # tokens of a target, at most
 
     def __post_init__(self) -> None:
-        one_of("task", self.name, TASK_HEADS)
+        one_of("task", self.name, (*TASK_HEADS, *TARGET_TASKS))
         in_range("the number of labels", len(self.labels), 0, MAX_LABELS)
+        for name in ("max_source_length", "max_target_length"):
+            if getattr(self, name) is not None:
+                in_range(name, getattr(self, name), 1, 1 << 30)
         if not isinstance(self.thresholds, Mapping):
             raise ConfigError("thresholds is not a table", fix="use labels and numbers from 0 to 1")
         for label, threshold in self.thresholds.items():
@@ -96,7 +104,7 @@ class Task:
 
     @property
     def head(self) -> str:
-        return TASK_HEADS[self.name]
+        return TASK_HEADS.get(self.name, "lm")
 
 
 def infer_task(head: str | None) -> Task | None:

@@ -150,6 +150,7 @@ def _column_option(what: str) -> Any:  # noqa: ANN401
 
 TextColumn = Annotated[str | None, _column_option("text")]
 PairColumn = Annotated[str | None, _column_option("second text of a pair")]
+TargetColumn = Annotated[str | None, _column_option("translation or summary")]
 LabelColumn = Annotated[
     list[str] | None,
     typer.Option(

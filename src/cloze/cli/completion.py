@@ -68,7 +68,8 @@ def _list_subfolders(folder: str) -> list[str]:
 
 def complete_recipes(ctx: typer.Context) -> list[str]:
     """The recipes of the command."""
-    from cloze.make.recipe.complete import CLASSES, get_recipe_class, list_recipes, read_values
+    from cloze.make.recipe.complete import CLASSES, get_recipe_class
+    from cloze.make.recipe.files import list_recipes, read_values
 
     command = "finetune" if ctx.info_name == "glue" else ctx.info_name
     classes = CLASSES.get(command, ())  # type: ignore[call-overload]

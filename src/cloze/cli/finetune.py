@@ -25,15 +25,17 @@ def finetune(
     task: Annotated[
         str | None,
         typer.Argument(
-            metavar="TASK", help="Task to learn: classify, tag, answer, choose or translate."
+            metavar="TASK",
+            help="Task to learn: classify, tag, answer, choose, translate or summarize.",
         ),
     ] = None,
     model: Annotated[
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help='Model to start from: a folder, a built-in model or "org/name". For translate: a '
-            "translator to continue; leave it out to train a new one.",
+            help='Model to start from: a folder, a built-in model or "org/name". For translate and '
+            "summarize: a GPT or another causal language model, or a translator to continue; leave "
+            "it out to train a new one.",
         ),
     ] = None,
     *,
@@ -44,15 +46,16 @@ def finetune(
             "--train",
             metavar="PATH",
             help="Training data: a file, folder, glob or - (standard input); may be repeated. For "
-            "translate: --train SOURCE TARGET.",
+            "translate and summarize: --train SOURCE TARGET (aligned lines), or a table with a "
+            "column for each.",
         ),
     ] = None,
     dev: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Dev data, used to select the best model (default: a tenth of --train; translate: "
-            "none).",
+            help="Dev data, used to select the best model (default: a tenth of --train; translate "
+            "and summarize: none).",
         ),
     ] = None,
     recipe: Annotated[
@@ -60,7 +63,8 @@ def finetune(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: finetune, features (a classifier on a frozen encoder), or a TOML file; "
-            "for translate: transformer, transformer-base or seq2seq (default: the task's).",
+            "for translate and summarize: transformer, transformer-base, seq2seq, decoder, "
+            "decoder-translate or decoder-summarize (default: the task's).",
         ),
     ] = None,
     settings: Settings = None,
@@ -97,11 +101,11 @@ def finetune(
 
 
 class PairedFiles(Command):
-    """Reads `--train SRC TGT` of a translator as `--train SRC --train TGT`."""
+    """Reads `--train SRC TGT` of translate and summarize as `--train SRC --train TGT`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Repeat the option before the second of its two values."""
-        if args[:1] == ["translate"]:
+        if args[:1] in (["translate"], ["summarize"]):
             expanded: list[str] = []
             for arg in args:
                 is_value = arg == "-" or not arg.startswith("-")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloze.tasks.inputs import Failure
     from cloze.tasks.similar import OddOneOut
     from cloze.tasks.suggest import Suggestion, Suggestions
+    from cloze.tasks.summarize import Summary
     from cloze.tasks.translate import Translation
     from cloze.text.alignment import TokenAlignment
 
@@ -286,8 +287,20 @@ def print_translate(results: "Sequence[Translation]", *, table: bool) -> None:
         print_table(["source", *columns], rows)
 
 
+def print_summarize(results: "Iterable[Summary]", *, table: bool) -> None:
+    """Print a line per text, or a table with several summaries of each."""
+    for number, one in enumerate(results, 1):
+        if _is_failure(one):
+            continue
+        if table:
+            rows = [(candidate.text, f"{candidate.score:.4f}") for candidate in one.candidates]
+            print_table(("summary", "score"), rows, title=f"text {number:,}")
+        else:
+            print_text(join_lines(one.text))
+
+
 def join_lines(text: str) -> str:
-    """Join lines, so that line n of the output is the translation of line n."""
+    """Join lines, so that line n of the output is the translation or summary of line n."""
     return " ".join(text.splitlines())
 
 

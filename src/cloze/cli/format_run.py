@@ -27,7 +27,7 @@ def print_run_result(result: "RunResult", as_json: bool, command: str = "pretrai
         print_json(result.to_dict())
     elif result.task is None:
         _print_pretraining(result, command)
-    elif result.task == "translate":
+    elif result.task in ("translate", "summarize"):
         _print_translation(result)
     else:
         _print_finetuning(result)

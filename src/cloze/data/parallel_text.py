@@ -5,11 +5,12 @@ b sentences, s source tokens, t target tokens, n and m tokens of all sentences.
 
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from cloze.files import PathLike
 
 LOSS_NAME = "translate"
 SIZE_MULTIPLE = 8  # of padded rows and columns, so that few shapes occur
+B = TypeVar("B")
 
 
 def read_all_lines(path: PathLike) -> list[Row]:
@@ -173,13 +175,47 @@ class TranslationBatch:
         return replace(self, sample_ids=self.sample_ids[chosen], **rows)
 
 
-class TranslationBatches:
-    """Batches of encoded pairs.
+class SortedBatches(ABC, Generic[B]):
+    """Batches of pairs of similar size, of at most `batch_tokens` padded tokens.
 
-    Pairs of similar length are in a batch of at most `batch_tokens` padded tokens per side. The
-    sorted lengths are the same in every epoch, so that the epoch of a step follows from its number;
-    which of several equally long pairs are in a batch, and the order of the batches, is random.
+    The sorted sizes are the same in every epoch, so that the epoch of a step follows from its
+    number; which of several equally long pairs are in a batch, and the order of the batches, is
+    random.
     """
+
+    def __init__(self, sizes: Sequence[int], *, batch_tokens: int, seed: int = 0) -> None:
+        self._seed = seed
+        self._sizes = np.array(sizes, np.int64)
+        self._bounds = list(pairwise(_batch_starts(np.sort(self._sizes), batch_tokens)))
+        self._epoch, self._order, self._batch_order = -1, self._sizes, self._sizes
+
+    @property
+    def per_epoch(self) -> int:
+        return len(self._bounds)
+
+    @abstractmethod
+    def make_batch(self, chosen: Ints) -> B:
+        """The batch of the pairs with these indices."""
+
+    def batch(self, step: int) -> B:
+        """The batch of a step."""
+        epoch, at = divmod(step, self.per_epoch)
+        if epoch != self._epoch:
+            rng = make_generator(self._seed, epoch, Purpose.ORDER)
+            ties = rng.permutation(len(self._sizes))
+            self._order = np.lexsort([ties, self._sizes])
+            self._batch_order, self._epoch = rng.permutation(self.per_epoch), epoch
+        first, last = self._bounds[self._batch_order[at]]
+        return self.make_batch(self._order[first:last])
+
+    def batches(self) -> list[B]:
+        """All batches once, by length."""
+        order = np.argsort(self._sizes, kind="stable")
+        return [self.make_batch(order[first:last]) for first, last in self._bounds]
+
+
+class TranslationBatches(SortedBatches[TranslationBatch]):
+    """Batches of encoded pairs for an encoder–decoder, padded to the longer side."""
 
     def __init__(
         self,
@@ -190,33 +226,12 @@ class TranslationBatches:
         seed: int = 0,
     ) -> None:
         self._source, self._target = ([np.array(one) for one in side] for side in (source, target))
-        self._seed = seed
         both = zip(source, target, strict=True)
-        self._sizes = np.array([max(len(one), len(other)) for one, other in both], np.int64)
-        self._bounds = list(pairwise(_batch_starts(np.sort(self._sizes), batch_tokens)))
-        self._epoch, self._order, self._batch_order = -1, self._sizes, self._sizes
+        sizes = [max(len(one), len(other)) for one, other in both]
+        super().__init__(sizes, batch_tokens=batch_tokens, seed=seed)
 
-    @property
-    def per_epoch(self) -> int:
-        return len(self._bounds)
-
-    def batch(self, step: int, scheduled_sampling_prob: float = 0.0) -> TranslationBatch:
-        """The batch of a step."""
-        epoch, at = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
-            rng = make_generator(self._seed, epoch, Purpose.ORDER)
-            ties = rng.permutation(len(self._sizes))
-            self._order = np.lexsort([ties, self._sizes])
-            self._batch_order, self._epoch = rng.permutation(self.per_epoch), epoch
-        first, last = self._bounds[self._batch_order[at]]
-        return self._make_batch(self._order[first:last], scheduled_sampling_prob)
-
-    def batches(self) -> list[TranslationBatch]:
-        """All batches once, by length."""
-        order = np.argsort(self._sizes, kind="stable")
-        return [self._make_batch(order[first:last]) for first, last in self._bounds]
-
-    def _make_batch(self, chosen: Ints, scheduled_sampling_prob: float = 0.0) -> TranslationBatch:
+    def make_batch(self, chosen: Ints) -> TranslationBatch:
+        """The batch of the pairs with these indices."""
         source, target = ([side[n] for n in chosen] for side in (self._source, self._target))
         return TranslationBatch(
             source=np.concatenate(source).astype(np.int64),
@@ -224,7 +239,6 @@ class TranslationBatches:
             source_lengths=np.array([len(one) for one in source], np.int64),
             target_lengths=np.array([len(one) for one in target], np.int64),
             sample_ids=chosen,
-            scheduled_sampling_prob=scheduled_sampling_prob,
         )
 
 

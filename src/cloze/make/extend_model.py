@@ -54,6 +54,7 @@ def resize_token_embeddings(
             continue
         weight[: len(theirs[name])] = theirs[name]
         for id_ in range(old.vocab_size, new.vocab_size):
-            spelled = old.encode_ids([new.decode([id_])], add_special_tokens=False)[0]
+            text = new.decode([id_], skip_special_tokens=False)
+            spelled = old.encode_ids([text], add_special_tokens=False)[0]
             if spelled:
                 weight[id_] = theirs[name][spelled].mean(0)

@@ -8,6 +8,7 @@
 | regression | the mean | mean squared error |
 | choose | chance | accuracy |
 | answer, if questions may have none | no answer | F1 |
+| summarize | the first three sentences | ROUGE-L |
 """
 
 from collections import Counter
@@ -26,7 +27,9 @@ COMPARED = {
     "mean_baseline": ("mean_squared_error", True),
     "unigram_baseline": ("mlm_accuracy", False),
     "unigram_perplexity": ("perplexity", True),
+    "lead_3_rouge_l": ("rouge_l", False),
 }
+_REASONS = {"lead_3_rouge_l": "the first three sentences are as good"}
 # the same for causal models, and for several labels per text
 _OTHERS = {"unigram_baseline": "lm_accuracy", "majority_baseline": "f1_micro"}
 _TOLERANCE = 1e-9  # scores that are equal but for rounding
@@ -83,6 +86,7 @@ def describe_failure(scores: Mapping[str, float]) -> str | None:
             side = "below" if is_lower_better else "above"
             return (
                 f"{METRICS[key].describe(score)} is not {side} the "
-                f"{METRICS[name].describe(baseline)}: predictions that ignore the text are as good"
+                f"{METRICS[name].describe(baseline)}: "
+                + _REASONS.get(name, "predictions that ignore the text are as good")
             )
     return None

@@ -99,6 +99,18 @@ METRICS: Mapping[str, Metric] = {
         terms=("cosine",),
     ),
     "bleu": Metric(label="BLEU", format=_format_bleu),
+    **{
+        f"{prefix}rouge_{name}": Metric(
+            label=f"{label}ROUGE-{shown}", format=format_percent, result=result and label + result
+        )
+        for prefix, label in (("", ""), ("lead_3_", "lead-3 "))
+        for name, shown, result in (
+            ("l", "L", "ROUGE-L"),
+            ("1", "1", "ROUGE-1"),
+            ("2", "2", "ROUGE-2"),
+            ("lsum", "Lsum", ""),
+        )
+    },
     # labelled data (cloze.metrics.scorer)
     "accuracy": Metric(
         label="accuracy",

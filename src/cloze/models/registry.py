@@ -31,6 +31,7 @@ class Contents:
 
     task_heads: tuple[str, ...] = ()
     is_causal: bool = False
+    task: str | None = None  # that it was fine-tuned for
 
 
 Capabilities = Callable[[Contents], Mapping[str, str]]
@@ -75,6 +76,10 @@ _NEXT_TOKENS = {
     "generate": "continuations of a text",
     "score": "the log-probability of a text",
 }
+_TARGETS = {  # tasks whose model writes a target: what it returns, and its scores
+    "translate": ("translations of sentences", "BLEU, overall and by length"),
+    "summarize": ("summaries of texts", "ROUGE, beside that of the first three sentences"),
+}
 _HEADS = {
     "mlm": {"fill": "words for [MASK]", "score": "the pseudo-log-likelihood of a text"},
     "lm": _NEXT_TOKENS,
@@ -93,6 +98,8 @@ def encoder_capabilities(contents: Contents) -> dict[str, str]:
         found |= _HEADS.get(head, {})
     if contents.is_causal and found.pop("fill", ""):
         found |= _NEXT_TOKENS
+    if contents.is_causal and contents.task in _TARGETS:
+        found = {contents.task: _TARGETS[contents.task][0], **found}
     return {
         **found,
         "embed": "embeddings of texts or tokens",
@@ -111,6 +118,8 @@ def _banded_capabilities(contents: Contents) -> dict[str, str]:
 
 
 def _describe_encoder_scores(contents: Contents) -> str:
+    if contents.task in _TARGETS:
+        return _TARGETS[contents.task][1]
     if set(contents.task_heads) - {"mlm", "lm", "nsp"}:
         return "the metrics of its task on labelled data"
     if not {"mlm", "lm"} & set(contents.task_heads):
@@ -151,12 +160,18 @@ def _elmo_capabilities(contents: Contents) -> dict[str, str]:
     return {**found, "embed": "embeddings of texts or words", **_TEXT}
 
 
-_translator = _make_fixed_capabilities(
-    translate="translations of sentences",
-    evaluate="BLEU, overall and by length",
-    compare="several translators in one table",
-    **_TEXT,
-)
+def _translator(contents: Contents) -> dict[str, str]:
+    """The functions of an encoder–decoder: it translates, unless it was trained to summarize."""
+    task = contents.task if contents.task in _TARGETS else "translate"
+    returned, scores = _TARGETS[task]
+    models = "translators" if task == "translate" else "models"
+    return {
+        task: returned,
+        "evaluate": scores,
+        "compare": f"several {models} in one table",
+        **_TEXT,
+    }
+
 
 _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
@@ -166,6 +181,7 @@ _NEEDED = {
     ),
     "score": "a masked language model, such as cloze-en, or a language model",
     "translate": "a translator (`cloze finetune translate` trains one)",
+    "summarize": "a model that `cloze finetune summarize` has trained",
     **dict.fromkeys(
         ("similar", "combine", "analogy", "cosine", "odd_one_out", "plot_words", "plot_vectors"),
         "word vectors (`cloze pretrain --family word2vec` trains them)",

@@ -1,4 +1,4 @@
-"""The objective of translators: each target token, given the source and the tokens before it.
+"""The objectives of translators: each target token, given the source and the tokens before it.
 
 b sentences, s source tokens, t target tokens, n predicted tokens (b·t on a GPU), v vocabulary.
 """
@@ -11,17 +11,22 @@ from torch.nn import functional as F
 
 from cloze.data.batch import IGNORE_INDEX
 from cloze.data.parallel_text import LOSS_NAME, TranslationBatch
+from cloze.data.sequence_pairs import SOURCE_LOSS, SequenceBatch
 from cloze.errors import ConfigError
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
+from cloze.nn.encoder import Encoder
 from cloze.objectives.core import (
     DeviceBatch,
     Objective,
     Terms,
     copy_to_device,
     count_correct,
+    scale_gradient,
     upcast_to_float32,
 )
+from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy
+from cloze.objectives.labelled import ModelOutput, run_model
 
 
 def make_translation_objective(*, smoothing: float = 0.0) -> Objective[TranslationBatch]:
@@ -68,18 +73,61 @@ def make_translation_objective(*, smoothing: float = 0.0) -> Objective[Translati
             vectors, targets = vectors[is_target], targets[is_target]
         else:
             vectors, targets = vectors.flatten(0, 1), targets.flatten()
-        logits = upcast_to_float32(model.logits(vectors))  # n v
-        loss = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
-        unsmoothed = (
-            F.cross_entropy(logits.detach(), targets, reduction="sum") if smoothing else loss
-        )
-        return {
-            LOSS_NAME: loss,
-            f"{LOSS_NAME}.nats": unsmoothed.detach(),
-            f"{LOSS_NAME}.accuracy": count_correct(logits, targets),
-        }
+        return _make_terms(model.logits(vectors), targets, smoothing)
 
     return objective
+
+
+def make_sequence_objective(
+    *, smoothing: float = 0.0, source_weight: float = 0.0
+) -> Objective[SequenceBatch]:
+    """−Σ log p(yᵢ | x, separator, y₁…yᵢ₋₁) of a decoder-only model; for label smoothing see above.
+
+    With a `source_weight` λ the source tokens are predicted, too: λ times their mean loss is added
+    to that of the target tokens (as the auxiliary loss of Radford et al. 2018, eq. 5).
+    """
+
+    def objective(
+        model: Encoder,
+        batch: SequenceBatch | DeviceBatch,
+        rng: torch.Generator | None = None,  # noqa: ARG001 (dropout uses the global generator)
+    ) -> Terms:
+        head = model.lm_head
+        assert head is not None
+        output = run_model(model, batch, head)
+        positions, targets = output.tensors["positions"], output.tensors["targets"]
+        terms = _make_terms(output.logits, targets, smoothing)
+        if not source_weight:
+            return terms
+        following = _find_source_targets(output, positions, targets)  # n
+        operands = model.lm_head_operands(output.hidden.flatten(0, -2))
+        loss, _ = fused_linear_cross_entropy(*operands, following)
+        return {**terms, SOURCE_LOSS: scale_gradient(loss, source_weight)}
+
+    return objective
+
+
+def _find_source_targets(output: ModelOutput, positions: Tensor, targets: Tensor) -> Tensor:
+    """The token after each one of a source; IGNORE_INDEX after others and in padding: n."""
+    ids, mask = output.input_ids.flatten(), output.attention_mask
+    is_token = torch.ones_like(ids, dtype=torch.bool)
+    if isinstance(mask, Tensor):
+        is_token = mask.flatten().bool()
+    # additional positions of a padded batch are 0, where the first source begins
+    is_target = torch.zeros_like(is_token).index_put((positions,), targets != IGNORE_INDEX)
+    return torch.where(is_token & ~is_target, ids.roll(-1), IGNORE_INDEX)
+
+
+def _make_terms(logits: Tensor, targets: Tensor, smoothing: float) -> Terms:
+    """The loss of the targets (n v and n), the same without smoothing, and the correct ones."""
+    logits = upcast_to_float32(logits)
+    loss = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    unsmoothed = F.cross_entropy(logits.detach(), targets, reduction="sum") if smoothing else loss
+    return {
+        LOSS_NAME: loss,
+        f"{LOSS_NAME}.nats": unsmoothed.detach(),
+        f"{LOSS_NAME}.accuracy": count_correct(logits, targets),
+    }
 
 
 def _copy_arrays(

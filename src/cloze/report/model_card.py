@@ -29,6 +29,7 @@ _EXAMPLES = {
     "answer": ("question-answering", 'answer("A question?", "A text with the answer.")'),
     "choose": ("multiple-choice", 'choose("A text.", ["one option", "another option"])'),
     "translate": ("translation", 'translate("A sentence.")'),
+    "summarize": ("summarization", 'summarize("A long text.")'),
     "generate": ("text-generation", 'generate("The start of a text")'),
     "fill": ("fill-mask", 'fill("The capital of France is [MASK].")'),
     "similar": ("feature-extraction", 'similar("word")'),

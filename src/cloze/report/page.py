@@ -207,10 +207,12 @@ def _neighbours_section(listed: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _translations_section(listed: Sequence[Mapping[str, Any]]) -> Section:
-    columns = ("source", "reference", "translation")
+    name = "summary" if "summary" in listed[0] else "translation"
+    columns = ("source", "reference", name)
     rows = [[str(one[column]) for column in columns] for one in listed]
-    note = "Held-out sentences and their translations by the saved model."
-    return Section(title="Translations", note=note, parts=[Table(rows=rows, columns=columns)])
+    title, what = ("Summaries", "texts") if name == "summary" else ("Translations", "sentences")
+    note = f"Held-out {what} and their {title.lower()} by the saved model."
+    return Section(title=title, note=note, parts=[Table(rows=rows, columns=columns)])
 
 
 def _to_pairs(listed: Sequence[tuple[Any, Any]]) -> list[tuple[str, float]]:

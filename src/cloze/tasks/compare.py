@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, check_capability
@@ -39,13 +39,11 @@ from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_
 from cloze.tasks.inputs import open_language_model, resolve_model, warn_truncated
 from cloze.tasks.scored_predictions import OnBadRow
 
-if TYPE_CHECKING:
-    from cloze.tasks.evaluate_translator import TranslatorScores
-
 Models = Mapping[str, Any] | Iterable[Model | PathLike] | PathLike
 OPTIONS = {  # by `evaluation_kind`
     "language": ("text_column", "skip_bad"),
-    "translator": ("truncation", "bleu", "resamples"),
+    "translator": ("truncation", "bleu", "resamples", "text_column", "target_column"),
+    "summarizer": ("truncation", "resamples", "text_column", "target_column"),
     "words": ("resamples",),
     "similarity": (
         *("truncation", "overlap", "skip_bad", "resamples"),
@@ -66,6 +64,7 @@ def compare(
     overlap: int | None = None,
     chinese: bool | None = None,
     bleu: str | None = None,
+    target_column: str | int | None = None,
     skip_bad: bool = False,
     resamples: int | None = None,
     seed: int = 0,
@@ -78,9 +77,9 @@ def compare(
 
     All models must have the same task and know all labels of the data. The difference of each model
     to the first one has a confidence interval and a p-value. Language models are compared on text
-    with one sentence per line, translators by BLEU on two files (source and target), word vectors
-    on analogies and rated pairs of words, encoders without a task on rated pairs of texts. An
-    option that does not apply to the models is an error.
+    with one sentence per line, translators by BLEU and models that summarize by ROUGE on two files
+    (source and target) or tables, word vectors on analogies and rated pairs of words, encoders
+    without a task on rated pairs of texts. An option that does not apply to the models is an error.
 
     Args:
         models: several folders or models from `cloze.load`, or a mapping of names to such.
@@ -92,6 +91,8 @@ def compare(
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         chinese: whether to score answers by CMRC's rules. Default: if most contexts are Chinese.
         bleu: tokenizer of BLEU: 13a (the default), zh for Chinese, none.
+        target_column: column of translations or summaries: name or 1-based number (default:
+            auto-detected).
         skip_bad: skip rows that cannot be read, for all models.
         resamples: number of bootstrap resamples. Default: 1000.
         seed: seed of the bootstrap.
@@ -112,6 +113,7 @@ def compare(
         "overlap": overlap,
         "chinese": chinese,
         "bleu": bleu,
+        "target_column": target_column,
         "skip_bad": skip_bad,
         "resamples": resamples,
         **columns,
@@ -124,8 +126,8 @@ def compare(
     with open_progress(progress) as show:
         if kind == "language":
             return _compare_language(opened, data, options, skipped, show)
-        if kind == "translator":
-            evaluations = _score_translators(opened, data, truncation, bleu, show)
+        if kind in ("translator", "summarizer"):
+            evaluations = _score_targets(opened, kind, data, options, show)
         elif kind == "words":
             evaluations, unknown = score_word_vectors(
                 {name: model.module for name, model in opened.items()}, as_list(data), show
@@ -266,10 +268,12 @@ def _warn_truncated(models: Mapping[str, Any], evaluations: Mapping[str, Resampl
     counts = {name: getattr(one, "truncated_chars", ()) for name, one in evaluations.items()}
     truncated = [models[name] for name, chars in counts.items() if any(chars)]
     if truncated:
-        from cloze.tasks.translate import max_source_length
+        from cloze.tasks.source_to_target import make_translator
 
         limits = [
-            max_source_length(one) if one.family.kind == "translator" else one.max_length
+            make_translator(one).max_source_length
+            if evaluation_kind(one) in ("translator", "summarizer")
+            else one.max_length
             for one in truncated
         ]
         warn_truncated([one for each in counts.values() for one in each], min(limits))
@@ -305,22 +309,28 @@ def _check_same_task(models: Mapping[str, Model]) -> None:
             )
 
 
-def _score_translators(
+def _score_targets(
     models: Mapping[str, Model],
+    kind: str,
     data: Data,
-    truncation: str | None,
-    bleu: str | None,
+    options: Mapping[str, Any],
     progress: ProgressCallback | None,
-) -> dict[str, TranslatorScores]:
-    from cloze.tasks.evaluate_translator import BLEU, read_parallel, score_translator
+) -> Mapping[str, Resampled]:
+    """Score the translations or summaries that the models write for the same sources."""
+    from cloze.data.source_target import load_pairs
+    from cloze.tasks.evaluate_summarizer import score_summarizer
+    from cloze.tasks.evaluate_translator import BLEU, score_translator
 
-    pairs = read_parallel(data)
+    columns: Any = {name: options.get(name) for name in ("text_column", "target_column")}
+    score: Callable[..., Resampled] = score_summarizer
+    if kind == "translator":
+        score = partial(score_translator, bleu=options["bleu"] or BLEU)
+    pairs = load_pairs(data, "translate" if kind == "translator" else "summarize", **columns)
     return {
-        name: score_translator(
+        name: score(
             model,
             pairs,
-            truncation=truncation or "head",  # which does not warn
-            bleu=bleu or BLEU,
+            truncation=options["truncation"] or "head",  # which does not warn
             progress=_named_progress(progress, name),
         )
         for name, model in models.items()

@@ -7,6 +7,7 @@
 | other encoder | pairs of texts with a rating | correlation of the ratings with the cosines |
 | language model | running text | perplexity, bits per byte |
 | translator | source and target | BLEU |
+| model that summarizes | texts and summaries | ROUGE, beside that of the first three sentences |
 | word vectors | analogies, rated pairs of words | accuracy, correlation |
 """
 
@@ -66,7 +67,11 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
     ),
     "translator": Evaluator(
         function="cloze.tasks.evaluate_translator:evaluate_translator",
-        options=("beam", "bleu", "truncation"),
+        options=("beam", "bleu", "truncation", "text_column", "target_column"),
+    ),
+    "summarizer": Evaluator(
+        function="cloze.tasks.evaluate_summarizer:evaluate_summarizer",
+        options=("beam", "truncation", "text_column", "target_column"),
     ),
     "words": Evaluator(
         function="cloze.tasks.evaluate_word_vectors:evaluate_word_vectors", options=()
@@ -85,6 +90,7 @@ def evaluate(
     swap: bool = False,
     beam: int | None = None,
     bleu: str | None = None,
+    target_column: str | int | None = None,
     max_length: int | None = None,
     skip_bad: bool = False,
     batch_tokens: int | None = None,
@@ -105,8 +111,9 @@ def evaluate(
             a `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
             labels); or examples of `cloze.data.labelled`. For an encoder
             without a task running text, or pairs of texts with a number each; for a language model
-            text with one sentence per line; for a translator two files, source and target; for word
-            vectors files of analogies (`a b c d`, `: section`) and of rated pairs of words.
+            text with one sentence per line; for a translator or a model that summarizes two files,
+            source and target, or tables with a column for each; for word vectors files of analogies
+            (`a b c d`, `: section`) and of rated pairs of words.
         name: of the model in the result. Default: the folder as it was given.
         truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
             the setting of the folder, else head.
@@ -115,6 +122,8 @@ def evaluate(
         swap: predict pairs again with the two texts swapped.
         beam: hypotheses of a translator's beam search. Default: 4.
         bleu: tokenizer of BLEU: 13a (the default), zh for Chinese, none.
+        target_column: column of translations or summaries: name or 1-based number (default:
+            auto-detected).
         max_length: tokens of a sample in which tokens are masked. Default: the model's limit.
         skip_bad: skip rows that cannot be read, and list them in `skipped`.
         batch_tokens: tokens in a batch; the default depends on the device.
@@ -136,6 +145,7 @@ def evaluate(
         "swap": swap,
         "beam": beam,
         "bleu": bleu,
+        "target_column": target_column,
         "max_length": max_length,
         "skip_bad": skip_bad,
         "batch_tokens": batch_tokens,

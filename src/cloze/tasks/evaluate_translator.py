@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
-from cloze.data.parallel_text import ParallelText, load_parallel_text
-from cloze.data.sources import Source, as_list
+from cloze.data.parallel_text import ParallelText
+from cloze.data.source_target import load_pairs
+from cloze.data.sources import Source
 from cloze.errors import InputError
 from cloze.metrics.bleu import compute_bleu_by_length, compute_bleu_from_counts, count_ngrams
 from cloze.metrics.bootstrap import Metric
@@ -21,7 +22,6 @@ from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.translate import translate
 
 LENGTH_EDGES = (1, 6, 9, 12, 15, 18, 21, 26, 31, 41, 61, 1 << 30)  # words of the source
-_PAIR = 2
 BEAM, BLEU = 4, "13a"
 
 
@@ -60,10 +60,19 @@ def evaluate_translator(
     beam: int = BEAM,
     bleu: str = BLEU,
     truncation: str | None = None,
+    text_column: str | int | None = None,
+    target_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> CorpusEvaluation:
-    """Compute the BLEU of a translator on two files, source and target."""
-    since, pairs = time.perf_counter(), read_parallel(data)
+    """Compute the BLEU of a translator on two files, source and target, or on tables."""
+    since = time.perf_counter()
+    pairs = load_pairs(
+        data,
+        "translate",
+        text_column=text_column,
+        target_column=target_column,
+        name="the data of a translator",
+    )
     made = score_translator(
         model, pairs, beam=beam, bleu=bleu, truncation=truncation, progress=progress
     )
@@ -100,17 +109,6 @@ def evaluate_translator(
         charts=(chart,),
         seconds=time.perf_counter() - since,
     )
-
-
-def read_parallel(data: Source | Sequence[Any]) -> ParallelText:
-    """Read the sentence pairs of two files, source and target."""
-    sides = as_list(data)
-    if len(sides) != _PAIR:
-        raise InputError(
-            f"a translator needs two files, source and target, not {len(sides)}",
-            fix="give the source file, then the target file",
-        )
-    return load_parallel_text(*sides)
 
 
 def score_translator(

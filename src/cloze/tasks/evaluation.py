@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model, check_capability
+from cloze.checkpoint.task import TARGET_TASKS
 from cloze.errors import InputError
 from cloze.metrics.baselines import describe_failure
 from cloze.metrics.bootstrap import Metric
@@ -48,6 +49,7 @@ KINDS = {  # kinds of evaluation, and the description of their models
     "masked": "a masked language model",
     "language": "a language model",
     "translator": "a translator",
+    "summarizer": "a model that summarizes",
     "words": "a set of word vectors",
 }
 MAX_MATRIX_LABELS = 40
@@ -318,7 +320,7 @@ class Evaluation(Result):
 class CorpusEvaluation(Result):
     """Scores of a model on a whole text, a parallel text or word questions."""
 
-    kind: str  # language, masked, translate or words
+    kind: str  # language, masked, translate, summarize or words
     scores: Mapping[str, float]  # the main score first
     counts: Mapping[str, int]  # examples, tokens, …, and what was left out
     notes: Mapping[str, str]  # such as the signature of BLEU
@@ -395,6 +397,8 @@ def evaluation_kind(
     if not isinstance(model, Model):
         return "language"
     check_capability(model, "evaluate")
+    if model.task is not None and model.task.name in TARGET_TASKS:
+        return "summarizer" if model.task.name == "summarize" else "translator"
     if model.feature_head is not None:
         return "labelled"
     rates_pairs = pair_column is not None or label_column is not None

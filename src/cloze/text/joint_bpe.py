@@ -1,4 +1,7 @@
-"""A byte-level BPE tokenizer for both languages of a translator."""
+"""Sentences of translators as tokens; a byte-level BPE tokenizer for both languages.
+
+The first word of a sentence is encoded with a space before it, as inside a text.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +24,24 @@ def encode_sentences(
     assert tokenizer.eos_id is not None
     spaced = [_add_space(text) for text in texts]
     return [[*ids, tokenizer.eos_id] for ids in tokenizer.encode_ids(spaced, limit=limit)]
+
+
+def encode_plain(
+    tokenizer: Tokenizer, texts: Sequence[str], limit: int | None = None
+) -> list[list[int]]:
+    """The token ids of texts without special tokens; for `limit` see `encode_ids`."""
+    spaced = [_add_space(text) for text in texts]
+    return tokenizer.encode_ids(spaced, add_special_tokens=False, limit=limit)
+
+
+def truncate_plain(
+    tokenizer: Tokenizer, text: str, max_length: int, truncation: str
+) -> tuple[list[int], int]:
+    """At most `max_length` ids without special tokens, and the number of characters left out."""
+    kept = tokenizer.encode(
+        _add_space(text), max_length=max_length, truncation=truncation, add_special_tokens=False
+    )
+    return list(kept.ids), kept.truncated_chars
 
 
 def truncate_sentence(

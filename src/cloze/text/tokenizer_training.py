@@ -274,6 +274,17 @@ def add_tokens(tokenizer: Tokenizer, tokens: Iterable[str]) -> Tokenizer:
     )
 
 
+def add_special_token(tokenizer: Tokenizer, token: str) -> Tokenizer:
+    """The same tokenizer with one more special token, unless its vocabulary has it."""
+    if tokenizer.token_to_id(token) in tokenizer.special_ids:
+        return tokenizer
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.add_special_tokens([token])
+    return Tokenizer(
+        backend, special_tokens=tokenizer.special_tokens, max_length=tokenizer.max_length
+    )
+
+
 def _count_tokens(tokenizer: Tokenizer, word: str) -> int:
     """Number of tokens a word is split into; an unknown word counts as two."""
     tokens = [token.value for token in tokenizer.backend.model.tokenize(word)]

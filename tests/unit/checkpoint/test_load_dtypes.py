@@ -6,8 +6,8 @@ import torch
 
 import cloze
 from cloze.decode.language import language_model
+from cloze.decode.translators import pad_sequences
 from cloze.errors import ConfigError, InputError
-from cloze.tasks.translate import pad_sequences
 from cloze.text.joint_bpe import encode_sentences
 from grams import TEXT, text_model
 from helpers import raises, word_model

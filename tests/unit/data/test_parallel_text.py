@@ -1,6 +1,7 @@
 """Aligned lines, and batches of them."""
 
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,7 +106,7 @@ def test_rows_are_padded():
 
 def test_arrays_are_padded_to_few_shapes():
     pairs = TranslationBatches([[5, 6, 0], [7, 0]], [[8, 0], [9, 3, 0]], batch_tokens=100)
-    arrays = pairs.batch(0, scheduled_sampling_prob=0.5).arrays()
+    arrays = replace(pairs.batch(0), scheduled_sampling_prob=0.5).arrays()
     assert [array.shape for array in arrays.values()] == [(8, 8), (8, 8), (8, 8), ()]
     assert arrays["scheduled_sampling_prob"] == 0.5
     assert (

@@ -10,7 +10,8 @@ import pytest
 from cloze.cli.flags import collect_options
 from cloze.config import read_toml, to_mapping
 from cloze.errors import ConfigError
-from cloze.make.recipe.complete import CLASSES, list_recipes, recipe
+from cloze.make.recipe.complete import CLASSES, recipe
+from cloze.make.recipe.files import list_recipes
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.options import find_options
@@ -218,7 +219,7 @@ def test_recipes_and_options_need_no_torch():
     code = """import sys
 from cloze.cli.flags import make_parameters
 from cloze.make.recipe.complete import recipe
-from cloze.make.recipe.complete import list_recipes
+from cloze.make.recipe.files import list_recipes
 for name in list_recipes():
     recipe(name)
 for command in ("pretrain", "finetune", "distill", "glue"):

@@ -8,7 +8,7 @@ import pytest
 from cloze.errors import FolderError, MissingExtraError
 from cloze.make.finetune.dispatch import finetune
 from cloze.make.pretrain.dispatch import pretrain
-from cloze.make.recipe.complete import list_recipes
+from cloze.make.recipe.files import list_recipes
 from cloze.make.resume import resume
 from cloze.make.sources import name_sources, resolve_model_name
 from cloze.train.run_files import RECIPE

@@ -1,5 +1,7 @@
 """The objective of translators."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
@@ -20,7 +22,7 @@ SOURCE, TARGET = [[5, 6, 0], [7, 0], [3, 3, 3, 0]], [[8, 0], [9, 3, 4, 0], [2, 0
 
 def batch(own=0.0):
     pairs = TranslationBatches(SOURCE, TARGET, batch_tokens=1000)
-    return pairs.batch(0, own)
+    return replace(pairs.batch(0), scheduled_sampling_prob=own)
 
 
 @pytest.mark.parametrize("variety", ["transformer", "bahdanau"])

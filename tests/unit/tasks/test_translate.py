@@ -9,8 +9,9 @@ import torch
 import cloze
 from cloze.decode.beam import beam_search
 from cloze.decode.config import BeamConfig
+from cloze.decode.translators import MAX_SOURCE_TOKENS
 from cloze.errors import ConfigError, InputError, TruncationWarning
-from cloze.tasks.translate import END, MAX_SOURCE_TOKENS, align_words, join_words
+from cloze.tasks.word_alignment import END, align_words, join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from helpers import raises
 from translators import TEXTS, translator

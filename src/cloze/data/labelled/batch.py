@@ -83,13 +83,18 @@ class TaskBatch:
         """Indices of the sequences of each group, padded with −1 (g k)."""
         return _number_rows(self.group_sizes)
 
+    @property
+    def padded_length(self) -> int:
+        """Number of columns of padded arrays."""
+        return -(-int(self.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Padded arrays with few distinct shapes: row lengths are multiples of 16.
 
         `positions` are indices of the b·t padded tokens. If sequences have several positions, there
         are b·t of them, the additional ones with the target IGNORE_INDEX.
         """
-        longest = -(-int(self.lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        longest = self.padded_length
         is_token = np.arange(longest) < self.lengths[:, None]  # b t
         ids, types = np.zeros(is_token.shape, np.int64), np.zeros(is_token.shape, np.int64)
         ids[is_token], types[is_token] = self.input_ids, self.token_type_ids

@@ -3,13 +3,15 @@
 | task | recipe | trains |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | a model with a head (`finetune/encoder.py`) |
-| translate | transformer(-base), seq2seq | a translator, new or continued (`translation.py`) |
+| translate, summarize | transformer(-base), seq2seq | an encoder–decoder, new or continued |
+| translate, summarize | decoder | a pre-trained decoder-only model (`translation.py`) |
+| translate, summarize | decoder-translate, decoder-summarize | a new decoder-only model |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Unpack
 
 from cloze.checkpoint.model import Model
@@ -27,8 +29,6 @@ from cloze.make.recipe.option_help import document_options
 from cloze.report.display import open_callbacks
 from cloze.train.callbacks import Callback
 from cloze.train.result import RunResult
-
-_SIDES = 2
 
 Data = PathLike | Frame | Iterable[Any]
 
@@ -48,22 +48,24 @@ def finetune(
     callbacks: Callback | Iterable[Callback] = (),
     **options: Unpack[FinetuneOptions],
 ) -> RunResult:
-    """Fine-tune a model for a task (classify, tag, answer, choose), or train a translator.
+    """Fine-tune a model for a task, or train a translator or a model that summarizes.
 
     The folder contains the best model on the dev data at the end. SIGTERM and Ctrl-C save the
     state and end the run; `resume` continues it.
 
     Args:
-        task: classify, tag, answer, choose or translate; None: as the recipe says.
-        model: the model to start from; None: the recipe's, or for a new translator none.
+        task: classify, tag, answer, choose, translate or summarize; None: as the recipe says.
+        model: the model to start from; None: the recipe's, or for a new translator none. For
+            translate and summarize a GPT or another causal language model, or a translator.
         train: files, folders, globs or `-` (standard input) of labelled data; a data frame (pandas,
             polars), a `datasets` object, a list of mappings or another iterable of them with the
-            same columns, a tuple (texts, labels); or examples of `cloze.data.labelled`. For a
-            translator two of them, source and target: files, or lists of sentences. If empty, the
-            recipe's `data.train`.
+            same columns, a tuple (texts, labels); or examples of `cloze.data.labelled`. For
+            translate and summarize a table with a column for the source and one for the target, or
+            two files or lists whose lines are aligned. If empty, the recipe's `data.train`.
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the task's own).
-        dev: data to evaluate on (default: a tenth of the training data; for a translator, none).
+        dev: data to evaluate on (default: a tenth of the training data; for translate and
+            summarize, none).
         settings: any settings of the recipe, such as {"optimizer.lr": 3e-5},
             {"optimizer": {"lr": 3e-5}} or ["optimizer.lr=3e-5"].
         force: overwrite what is in `out`.
@@ -82,15 +84,20 @@ def finetune(
     if isinstance(completed, TranslationRecipe):
         if model is not None and named is None:
             raise InputError(
-                f"a translator is continued from its folder, not from a {type(model).__name__}",
+                f"{completed.task} starts from a model's folder, not from a {type(model).__name__}",
                 fix="save it, and name the folder",
             )
         from cloze.make.translation import train_translator
 
-        sides = _two_sides("dev", dev_files) if dev_files else None
-        both = _two_sides("train", files)
+        if not files:
+            raise InputError(
+                "there are no pairs of a source and a target to learn from",
+                fix="name them: --train text.en text.de, or --train articles.jsonl",
+            )
         with open_callbacks(progress, callbacks) as opened:
-            return train_translator(*both, out, completed, dev=sides, force=force, callbacks=opened)
+            return train_translator(
+                files, out, completed, dev=dev_files, force=force, callbacks=opened
+            )
     base = model or completed.model.init_from
     if not base or not files:
         what = "labelled data" if base else "model to start from"
@@ -99,12 +106,3 @@ def finetune(
         return finetune_encoder(
             base, files, out, completed, dev=dev_files, force=force, callbacks=opened
         )
-
-
-def _two_sides(name: str, data: Sequence[Any]) -> tuple[Any, Any]:
-    if len(data) != _SIDES:
-        raise InputError(
-            f"{name} is not two files",
-            fix=f"name the source, then its translation: --{name} text.en text.de",
-        )
-    return data[0], data[1]

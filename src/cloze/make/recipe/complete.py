@@ -8,10 +8,9 @@ unless the default recipe depends on whether there is a GPU.
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
+from cloze.checkpoint.task import TARGET_TASKS
 from cloze.config import (
     Settings,
     from_mapping,
@@ -19,12 +18,10 @@ from cloze.config import (
     one_of,
     override,
     parse_settings,
-    read_toml,
-    suggest,
-    to_mapping,
 )
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
+from cloze.make.recipe.files import describe_source, read_values
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
 from cloze.make.recipe.keywords import RecipeOptions
 from cloze.make.recipe.language_models import (
@@ -39,9 +36,6 @@ from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Recipe: TypeAlias = (
     PretrainRecipe
     | DistillRecipe
@@ -54,6 +48,7 @@ Recipe: TypeAlias = (
 Command = Literal["pretrain", "distill", "finetune"]
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
+DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
 PRETRAIN_CLASSES = (PretrainRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
 FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
 CLASSES: dict[Command, tuple[type[Any], ...]] = {
@@ -148,7 +143,7 @@ def complete_distillation(
     values = read_values(source or "distill")
     if "distill" not in values:
         raise ConfigError(
-            f"{_describe_source(source)} is not a recipe for distill",
+            f"{describe_source(source)} is not a recipe for distill",
             fix="use one with a table [distill]",
         )
     paths = map_options(DistillRecipe, flags, owner="distill")
@@ -170,7 +165,7 @@ def complete_finetuning(
 
     Args:
         source: a recipe, the name of one, or its file (default: that of the task).
-        task: classify, tag, answer, choose or translate (default: that of the recipe).
+        task: classify, tag, answer, choose, translate or summarize (default: that of the recipe).
         model: the folder or name of the model that the run starts from.
         options: see `complete_pretraining`.
         settings: see `complete_pretraining`.
@@ -181,8 +176,8 @@ def complete_finetuning(
     values = {} if source is None else read_values(source)
     task = task or overrides.get("task") or _read_task(values) or FinetuneRecipe.task
     check_task(task, model)
-    if task == "translate":
-        return _complete_translation(source, model, flags, overrides)
+    if task in TARGET_TASKS:
+        return _complete_translation(source, task, model, flags, overrides)
     mapped = map_options(FinetuneRecipe, flags, owner=f"the task {task}", task=task)
     paths = {**mapped, **overrides, "task": task}
     if model is not None:
@@ -193,7 +188,7 @@ def complete_finetuning(
         "family" in values.get("model", {})
     ):
         raise ConfigError(
-            f"{_describe_source(source)} is not a recipe for the task {task}",
+            f"{describe_source(source)} is not a recipe for the task {task}",
             fix="use finetune, features, or a file like them",
         )
     made: FinetuneRecipe = build_recipe(FinetuneRecipe, values, paths)
@@ -225,6 +220,8 @@ def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
     """The class of a recipe, by its contents."""
     if "distill" in values:
         return DistillRecipe
+    if values.get("task") in TARGET_TASKS:
+        return TranslationRecipe
     if "task" in values:
         return FinetuneRecipe
     return _class_of_family(get_family(_read_family(values)))
@@ -253,6 +250,7 @@ def _read_task(values: Mapping[str, Any]) -> str | None:
     """The task of a recipe, if it is one of `finetune`."""
     if (
         "distill" not in values
+        and "task" not in values
         and _class_of_family(get_family(_read_family(values))) is TranslationRecipe
     ):
         return "translate"
@@ -270,7 +268,7 @@ def _check_class(values: Mapping[str, Any], family: str | None, source: object) 
     if "distill" in values or _is_for_finetune(values):
         command = "distill" if "distill" in values else "finetune"
         raise ConfigError(
-            f"{_describe_source(source)} is a recipe for {command}",
+            f"{describe_source(source)} is a recipe for {command}",
             fix=f"use cloze {command}, or a recipe for pretrain",
         )
     recipe_family = _read_family(values)
@@ -366,22 +364,29 @@ def _has_segments(family: str) -> bool:
 
 def _complete_translation(
     source: Recipe | PathLike | None,
+    task: str,
     model: str | None,
     flags: Mapping[str, Any],
     overrides: Mapping[str, Any],
 ) -> TranslationRecipe:
     base = detect_family(model)
-    if model is not None and (base is None or base.kind != "translator"):
+    if model is not None and (base is None or base.kind not in ("translator", "encoder")):
         raise InputError(
-            f"{model} is not a translator, and only translators can be continued as one",
-            fix="leave it out to train a new one: --recipe transformer or seq2seq",
+            f"{model} cannot be trained to {task}: it is neither a translator nor a GPT",
+            fix="leave it out to train a new model: --recipe transformer, seq2seq or "
+            "decoder-translate",
         )
-    values = read_values(source or (base.recipe if base else None) or "transformer")
+    is_decoder = base is not None and base.kind == "encoder"
+    default = DECODER if is_decoder else (base.recipe if base else None)
+    values = read_values(source or default or "transformer")
     if get_recipe_class(values) is not TranslationRecipe:
         raise ConfigError(
-            f"{_describe_source(source)} is not a recipe for translate",
-            fix="use transformer, transformer-base, seq2seq, or a file with one of these families",
+            f"{describe_source(source)} is not a recipe for {task}",
+            fix="use transformer, transformer-base, seq2seq, decoder-translate, or a file like "
+            "them",
         )
+    if base is not None and is_decoder:
+        values = _replace_family(values, base)
     family = overrides.get("model.family", _read_family(values))
     if family != _read_family(values):
         raise ConfigError(
@@ -389,14 +394,26 @@ def _complete_translation(
             fix="use a recipe of that family: transformer, transformer-base or seq2seq",
         )
     paths = {
-        **map_options(TranslationRecipe, flags, owner="the task translate"),
+        **map_options(TranslationRecipe, flags, owner=f"the task {task}"),
         **overrides,
+        "task": task,
     }
     if base is not None:
         paths |= {"model.init_from": model, "model.family": _resolve_family(values, None, base)}
     made: TranslationRecipe = build_recipe(TranslationRecipe, values, paths)
     _check_continued(made, {**map_options(TranslationRecipe, flags), **overrides})
     return made
+
+
+def _replace_family(values: Mapping[str, Any], base: Family) -> Mapping[str, Any]:
+    """A recipe of a decoder-only model for the family of the model to continue."""
+    if get_family(_read_family(values)).kind != "encoder":
+        raise ConfigError(
+            f"the recipe is for the family {_read_family(values)}, but the model to continue is "
+            f"{base.description}",
+            fix=f"use the recipe {DECODER}, or leave the model out",
+        )
+    return {**values, "model": {"family": base.name}}
 
 
 def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN401
@@ -414,36 +431,3 @@ def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN4
                 fix="leave it out"
                 + ("; --extra-tokens adds words of the new text" if "vocabulary" in path else ""),
             )
-
-
-def _describe_source(source: object) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else "it"
-
-
-def read_values(source: "DataclassInstance | PathLike") -> Mapping[str, Any]:
-    """The plain values of a recipe, which is given as an object, a name or a file."""
-    if isinstance(source, str | os.PathLike):
-        return read_toml(find_recipe(source))
-    return to_mapping(source)
-
-
-def list_recipes() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
-    inside = Path(str(files("cloze"))) / "recipes"
-    beside = Path(__file__).resolve().parents[4] / "recipes"  # in a checkout
-    folder = inside if inside.is_dir() else beside
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
-def find_recipe(source: PathLike) -> Path:
-    """The file of a recipe's name, or the file itself."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    known = list_recipes()
-    if str(source) in known:
-        return known[str(source)]
-    raise ConfigError(
-        f"there is no recipe {source}",
-        fix=f"give a recipe or the path of a TOML file; {suggest(str(source), known)}",
-    )

@@ -1,5 +1,6 @@
 """The tables `data` (one class for each kind of training data) and `vocabulary` of recipes."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -18,6 +19,8 @@ Lowercase = Annotated[
 ByteFallback = Annotated[bool, Help("Encode rare characters as bytes instead of [UNK]")]
 MinCount = Annotated[int, Range(1, 1 << 40), Help("Minimum number of occurrences of a token")]
 _SIDES = 2
+# files with columns; standard input and Python objects may have them
+_TABLE = re.compile(r"\.(jsonl?|ndjson|csv|tsv|parquet)(\.\w+)?$|^-$|^<", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,24 +162,56 @@ class LabelledData(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelData(Config):
-    """Aligned files: the source, then the target."""
+    """Two aligned files, the source and the target, or tables with a column for each."""
 
-    train: Annotated[Files, Help("Source and target files to learn from")] = ()
-    dev: Annotated[Files, Help("Source and target files to evaluate by")] = ()
+    train: Annotated[Files, Help("Source and target files, or tables, to learn from")] = ()
+    dev: Annotated[Files, Help("Source and target files, or tables, to evaluate by")] = ()
+    text_column: Annotated[
+        str | None,
+        Help("Column of the source: name or 1-based number (default: auto-detected)"),
+        Flag("--text-column", "COLUMN"),
+    ] = None
+    target_column: Annotated[
+        str | None,
+        Help("Column of the target: translations, summaries (default: auto-detected)"),
+        Flag("--target-column", "COLUMN"),
+    ] = None
+    lead_as_summary: Annotated[
+        bool,
+        Help(
+            "Learn to summarize from running text: of each document, a title and paragraphs on "
+            "lines of their own, the first paragraph is the summary of the others"
+        ),
+        Flag("--lead-as-summary"),
+    ] = False
     max_length: Annotated[
         int,
         Range(2, 1 << 20),
-        Help("Maximum number of tokens in a sentence; longer pairs are left out"),
+        Help("Maximum number of tokens in a sentence or a summary; longer pairs are left out"),
         Flag("--max-length", "N"),
     ] = 256
+    max_source_length: Annotated[
+        int | None,
+        Range(3, 1 << 20),
+        Help(
+            "Number of tokens that sources are truncated to (default: for summaries as many as "
+            "the positions allow, at most 1024; for translations none, and longer pairs are left "
+            "out)"
+        ),
+        Flag("--max-source-length", "N"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("train", "dev"):
-            count = len(getattr(self, name))
-            if count not in (0, _SIDES):
+            files = getattr(self, name)
+            if len(files) not in (0, _SIDES) and not self.lead_as_summary:
+                if any(_TABLE.search(one) for one in files):
+                    continue
                 raise ConfigError(
-                    f"{name} names {count} files", fix="name two: the source, then the target"
+                    f"{name} names {len(files)} file{'s' * (len(files) > 1)} of plain lines",
+                    fix="name two: the source, then the target; or a table (.jsonl, .csv, .tsv, "
+                    ".parquet)",
                 )
 
 

@@ -330,7 +330,7 @@ class FinetuneRecipe(Config):
         return to_mapping(self)
 
 
-TASKS = ("classify", "tag", "answer", "choose", "translate")
+TASKS = ("classify", "tag", "answer", "choose", "translate", "summarize")
 _TASK_SYNONYMS = {
     **dict.fromkeys(("sentiment", "text-classification", "sequence-classification"), "classify"),
     **dict.fromkeys(("classification", "nli", "regression", "similarity", "sst2"), "classify"),
@@ -338,6 +338,7 @@ _TASK_SYNONYMS = {
     **dict.fromkeys(("qa", "squad", "question-answering", "answering"), "answer"),
     **dict.fromkeys(("multiple-choice", "swag", "race", "mc"), "choose"),
     **dict.fromkeys(("translation", "mt", "seq2seq"), "translate"),
+    **dict.fromkeys(("summarization", "summarisation", "summarise", "summary"), "summarize"),
 }
 
 

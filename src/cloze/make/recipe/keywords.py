@@ -110,7 +110,9 @@ class FinetuneOptions(TypedDict, total=False):
     """Options of `cloze.finetune`."""
 
     text_column: str | int | None
-    """Classify: column of the text: name or 1-based number (default: auto-detected)."""
+    """Classify, translate, summarize: column of the text: name or 1-based number (default:
+    auto-detected).
+    """
     pair_column: str | int | None
     """Classify: column of the second text of a pair (default: auto-detected)."""
     label_column: str | int | Sequence[str | int] | None
@@ -170,7 +172,7 @@ class FinetuneOptions(TypedDict, total=False):
     class_weights: Literal["none", "balanced"] | None
     """Classify, tag: class weights: none, or balanced by inverse frequency (default none)."""
     label_smoothing: float | None
-    """Classify, tag, choose, translate: label-smoothing factor (default 0)."""
+    """Classify, tag, choose, translate, summarize: label-smoothing factor (default 0)."""
     lm_weight: float | None
     """Weight of the language-model loss of a causal model, which is added to the task's
     (default: 0.5 for the family openai-gpt, else 0).
@@ -214,12 +216,34 @@ class FinetuneOptions(TypedDict, total=False):
     (default False).
     """
     vocabulary: PathLike | None
-    """Translate: folder of a tokenizer to use (default: one is learned from the text)."""
+    """Translate and summarize: folder of a tokenizer to use (default: one is learned from the
+    text).
+    """
     vocabulary_size: int | None
-    """Translate: number of tokens to learn, special tokens included (default 8000)."""
+    """Translate and summarize: number of tokens to learn, special tokens included (default
+    8000).
+    """
     batch_tokens: int | None
-    """Translate: number of tokens in a batch, padding included, on the longer side (default
-    4096).
+    """Translate and summarize: number of tokens in a batch, padding included: on the longer
+    side, or of source and target together if the model is decoder-only (default 4096).
+    """
+    target_column: str | int | None
+    """Translate and summarize: column of the target: translations, summaries (default:
+    auto-detected).
+    """
+    lead_as_summary: bool | None
+    """Translate and summarize: learn to summarize from running text: of each document, a title
+    and paragraphs on lines of their own, the first paragraph is the summary of the others
+    (default False).
+    """
+    max_source_length: int | None
+    """Translate and summarize: number of tokens that sources are truncated to (default: for
+    summaries as many as the positions allow, at most 1024; for translations none, and longer
+    pairs are left out).
+    """
+    source_weight: float | None
+    """Translate and summarize: decoder-only model: weight of the language-model loss of the
+    source tokens (default 0).
     """
 
 
@@ -396,3 +420,7 @@ class RecipeOptions(TypedDict, total=False):
     lm_weight: float | None
     seeds: int | None
     search: bool | None
+    target_column: str | int | None
+    lead_as_summary: bool | None
+    max_source_length: int | None
+    source_weight: float | None

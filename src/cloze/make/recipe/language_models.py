@@ -1,7 +1,7 @@
 """The recipes of language models, translators and word vectors."""
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from cloze.config import Choices, Config, Flag, Help, Range, to_mapping
 from cloze.errors import ConfigError
@@ -109,11 +109,17 @@ class LanguageModelRecipe(SequenceModelRecipe):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationLoss(Config):
-    """The loss of a translator."""
+    """The loss of a translator, of the target tokens."""
 
     label_smoothing: Annotated[
         float, Range(0, 1), Help("Label-smoothing factor"), Flag("--label-smoothing", "P")
     ] = 0.1
+    source_weight: Annotated[
+        float,
+        Range(0, 100),
+        Help("Decoder-only model: weight of the language-model loss of the source tokens"),
+        Flag("--source-weight", "X"),
+    ] = 0.0
     scheduled_sampling_prob: Annotated[
         float,
         Range(0, 1),
@@ -137,21 +143,35 @@ class TranslationRun(SelectingRun):
     batch_tokens: Annotated[
         int,
         Range(1, 1 << 30),
-        Help("Number of tokens in a batch, padding included, on the longer side"),
+        Help(
+            "Number of tokens in a batch, padding included: on the longer side, or of source and "
+            "target together if the model is decoder-only"
+        ),
         Flag("--batch-tokens", "N"),
     ] = 4096
     beam_size: Annotated[int, Range(1, 1024), Help("Beam size of evaluations")] = 1
     bleu_tokenizer: Annotated[
         str, Choices(*BLEU_TOKENIZERS), Help("Tokenizer of BLEU: 13a, zh (Chinese) or none")
     ] = "13a"
+    dropout: Annotated[
+        float | None,
+        Range(0, 1),
+        Help("Dropout probability of a decoder-only model (default: the model's)"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRecipe(SequenceModelRecipe):
-    """One run of a translator."""
+    """One run of a model that writes a target for each source: a translation, a summary.
+
+    It is an encoder–decoder, or a decoder-only model that reads source and target as one sequence.
+    """
 
     UNUSED_FLAGS: ClassVar[frozenset[str]] = frozenset({"extra_tokens", "init_from", "preset"})
 
+    task: Annotated[Literal["translate", "summarize"], Help("Task: translate or summarize")] = (
+        "translate"
+    )
     model: ModelChoice = field(default_factory=lambda: ModelChoice(family="transformer"))
     data: ParallelData = field(default_factory=ParallelData)
     vocabulary: VocabularyConfig = field(default_factory=_joint_bpe)
@@ -160,18 +180,34 @@ class TranslationRecipe(SequenceModelRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if get_family(self.model.family).kind != "translator":
+        is_translator = get_family(self.model.family).kind == "translator"
+        is_causal = self.model.config is None or getattr(self.model.config, "is_causal", False)
+        if not is_translator and not is_causal:
             raise ConfigError(
-                f"model.family {self.model.family!r} is not a translator",
-                fix='use "transformer" or "seq2seq"',
+                f"model.family {self.model.family!r} is not a translator, and not causal",
+                fix='use "transformer", "seq2seq", or a decoder-only family: "gpt2"',
             )
-        if self.model.family == "transformer" and self.loss.scheduled_sampling_prob:
+        if self.model.family != "seq2seq" and self.loss.scheduled_sampling_prob:
             raise ConfigError(
                 "loss.scheduled_sampling_prob is for recurrent decoders: a Transformer reads all "
                 "target tokens at once",
                 fix="set it to 0, or use the family seq2seq",
             )
-        if self.vocabulary.kind != "bpe":
+        for name, value in (
+            ("loss.source_weight", self.loss.source_weight),
+            ("run.dropout", self.run.dropout),
+        ):
+            if is_translator and value:
+                raise ConfigError(
+                    f"{name} is for decoder-only models, but the family is {self.model.family}",
+                    fix="leave it out, or use a decoder-only model, such as a GPT-2",
+                )
+        if self.data.lead_as_summary and self.task != "summarize":
+            raise ConfigError(
+                f"data.lead_as_summary has no effect on the task {self.task}",
+                fix="leave it out, or use the task summarize",
+            )
+        if is_translator and self.vocabulary.kind != "bpe":
             raise ConfigError(
                 f"vocabulary.kind is {self.vocabulary.kind!r}, but translators use byte-level BPE",
                 fix='set vocabulary.kind to "bpe"',

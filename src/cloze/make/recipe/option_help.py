@@ -20,7 +20,7 @@ from cloze.models.registry import resolve
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate"
+LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate and summarize"
 # The recipes whose values are shown as defaults in the help, by command or by the group that has an
 # option. Where they differ, each value is shown with the text here.
 DEFAULT_RECIPES = {
@@ -55,6 +55,7 @@ _GLUE = frozenset(
 CONFIGS = {
     "vocabulary": "cloze.make.recipe.data:TokenizerOptions",
     "translate": "cloze.decode.config:BeamConfig",
+    "summarize": "cloze.decode.config:BeamConfig",
     "generate": "cloze.decode.config:GenerationOptions",
 }
 _EXCLUDED = {"distill": frozenset({"pairs"})}  # the student is not trained on pairs
@@ -244,7 +245,7 @@ def _describe_owners(fields: list[OptionField], command: str) -> str:
         if FinetuneRecipe not in classes:
             tasks = [TRANSLATE]
         elif tasks and TranslationRecipe in classes:
-            tasks.append("translate")
+            tasks += ["translate", "summarize"]
         return ", ".join(tasks).capitalize()
     return "" if PretrainRecipe in classes else LANGUAGE_MODELS
 
@@ -253,7 +254,7 @@ def _describe_default(path: str, info: FieldInfo, recipes: Mapping[str, str], as
     """The value in the default recipes; where it depends on the recipe, all of them."""
     if not recipes:
         return _format_default(info.default, info, as_flag)
-    from cloze.make.recipe.complete import read_values
+    from cloze.make.recipe.files import read_values
 
     values = {
         whose: _format_default(_look_up(read_values(name), path, info.default), info, as_flag)

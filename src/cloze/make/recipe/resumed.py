@@ -12,9 +12,10 @@ from typing import Any
 from cloze.config import Settings, parse_settings, to_mapping
 from cloze.errors import ConfigError
 from cloze.files import PathLike, absolute_path
-from cloze.make.recipe.complete import build_recipe, find_recipe, get_recipe_class, read_values
+from cloze.make.recipe.complete import build_recipe, get_recipe_class
 from cloze.make.recipe.complete import recipe as complete
-from cloze.make.recipe.finetune import AXES, FinetuneRecipe
+from cloze.make.recipe.files import find_recipe, read_values
+from cloze.make.recipe.finetune import AXES
 from cloze.make.recipe.options import find_options, map_options
 from cloze.make.recipe.run import CHANGEABLE, EXCLUSIVE
 from cloze.make.sources import name_sources, resolve_model_name
@@ -61,8 +62,6 @@ def find_changes(
     given = {**mapped, **parse_settings(settings), **named}
     given = {path: _resolve(path, value) for path, value in given.items()}
     own = _flatten(to_mapping(complete(run)))
-    if cls is not FinetuneRecipe and "task" in given:
-        _compare("task", "translate", given.pop("task"), cls, run)
     wanted = {path: value for path, value in given.items() if path not in CHANGEABLE}
     if source is not None:
         wanted = {**_read_recipe(source, wanted), **wanted}
