@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model, check_capability
-from cloze.checkpoint.task import TARGET_TASKS
 from cloze.errors import InputError
 from cloze.metrics.baselines import describe_failure
 from cloze.metrics.bootstrap import Metric
@@ -379,6 +378,7 @@ class CorpusEvaluation(Result):
         return self.page(title).save(path)
 
 
+_KIND_OF_TASK = {"translate": "translator", "summarize": "summarizer"}
 _KIND_OF_FAMILY: dict[Kind, str] = {
     "translator": "translator",
     "word_vectors": "words",
@@ -397,10 +397,9 @@ def evaluation_kind(
     if not isinstance(model, Model):
         return "language"
     check_capability(model, "evaluate")
-    if model.task is not None and model.task.name in TARGET_TASKS:
-        return "summarizer" if model.task.name == "summarize" else "translator"
-    if model.feature_head is not None:
-        return "labelled"
+    of_task = _KIND_OF_TASK.get(model.task.name) if model.task else None
+    if of_task or model.feature_head is not None:
+        return of_task or "labelled"
     rates_pairs = pair_column is not None or label_column is not None
     if model.family.kind != "encoder":
         is_embedder = rates_pairs and "embed" in model.capabilities
