@@ -19,7 +19,12 @@ from cloze.models.word2vec import WordVectors
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.callbacks import Callback
 
-ENCODERS = [name for name, family in FAMILIES.items() if family.kind == "encoder"]
+# those of Transformer blocks, which have the layout of transformers
+ENCODERS = [
+    name
+    for name, family in FAMILIES.items()
+    if family.kind == "encoder" and hasattr(family.config_class, "num_heads")
+]
 MASKED = [name for name in ENCODERS if "mlm" in FAMILIES[name].module_class.TASK_HEADS]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, *"abcdefghij", "##a", "##b", "##c", "the", "cat", "sat", "##s", ".", ",", "猫"]

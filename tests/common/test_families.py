@@ -18,6 +18,7 @@ from cloze.models.registry import FAMILIES, Contents, get_family, resolve
 from grams import TEXT, text_model
 from helpers import ENCODERS, files_of, raises, tiny_model, word_model
 from languages import elmo_model, neural_model
+from recurrent import recurrent_encoder
 from translators import TEXTS, translator
 
 HEADS = {
@@ -77,6 +78,7 @@ MADE = {
     "elmo": elmo_model,
     "elmo, cnn": partial(elmo_model, output="cnn"),
     "elmo, published": partial(elmo_model, output="none", cell_clip=3.0, projection_clip=3.0),
+    "ulmfit": recurrent_encoder,
     "transformer": partial(translator, "transformer"),
     "seq2seq": partial(translator, "bahdanau"),
     "bert, causal": partial(tiny_model, "mlm", is_causal=True),
@@ -217,4 +219,4 @@ def test_a_configuration_needs_a_vocabulary_before_it_builds(name):
     with raises(ClozeError, "vocab_size"):
         config.check_complete()
     own = isinstance(resolve(family.layout), OwnLayout)
-    assert own == (family.kind != "encoder")
+    assert own == (name not in ENCODERS)

@@ -93,6 +93,38 @@ class OwnLayout(Layout):
         return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadLayout(OwnLayout):
+    """The layout of a family of ours that has task heads, which config.json lists."""
+
+    def read_config(self, values: Mapping[str, Any], stored: Iterable[str] = ()) -> Description:
+        """As above, with the heads."""
+        settings = dict(values)
+        heads = settings.pop("task_heads", [])
+        known = get_family(self.family).config_class.TASK_HEADS
+        if not isinstance(heads, list) or not set(map(str, heads)) <= set(known):
+            raise FolderError(
+                f"config.json: task_heads is {str(heads)[:80]}, but the family {self.family} has "
+                f"{', '.join(known)}",
+                fix="download the folder again",
+            )
+        return replace(super().read_config(settings, stored), task_heads=tuple(heads))
+
+    def write_config(
+        self,
+        config: ModelConfig,
+        task_heads: Iterable[str] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """As above, with the heads."""
+        return super().write_config(config, task_heads, **options) | {"task_heads": [*task_heads]}
+
+    def assign_parts(self, description: Description, stored: Iterable[str]) -> dict[str, str]:
+        """Without the statistics of batch norms, which are not parameters."""
+        weights = (name for name in stored if not name.endswith(("running_mean", "running_var")))
+        return super().assign_parts(description, weights)
+
+
 _RECURRENT = {"width": "hidden_size", "embedding": "embedding_size", "layers": "num_layers"}
 _LENGTH = {"longest_learned": "max_trained_length"}
 
@@ -140,6 +172,7 @@ class ElmoLayout(OwnLayout):
 
 
 ELMO = ElmoLayout(family="elmo")
+ULMFIT = HeadLayout(family="ulmfit")
 SEQ2SEQ = OwnLayout(
     family="seq2seq",
     required=("vocab_size", "bos_id", "eos_id"),

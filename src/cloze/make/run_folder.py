@@ -23,6 +23,7 @@ from cloze.train.run_files import (
     DATA_FACTS,
     EXAMPLES,
     FILLS,
+    FINISHED,
     METRICS_FILE,
     NEIGHBOURS,
     RECIPE,
@@ -61,7 +62,7 @@ _MODEL = (
 )
 _RUN = (
     *(METRICS_FILE, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES),
-    *(EXAMPLES, TRIALS),
+    *(EXAMPLES, TRIALS, FINISHED),
     RECIPE,  # last: if clearing is interrupted, the rest is still recognised as a run
 )
 _FOLDERS = {

@@ -118,7 +118,7 @@ class Vocabulary:
         return {token: id_ for token, id_ in tokens if id_ not in tokenizer.special_ids}
 
     @cached_property
-    def _model_ids(self) -> list[int]:
+    def model_ids(self) -> list[int]:
         """The model's id for each of the tokenizer's ids."""
         ids = [UNK] * self.tokenizer.vocab_size
         for model_id, tokenizer_id in enumerate(self._tokenizer_ids.values(), len(SYMBOLS)):
@@ -127,7 +127,7 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts, without begin and end symbols."""
-        model_ids = self._model_ids
+        model_ids = self.model_ids
         return [
             [model_ids[id_] for id_ in ids]
             for ids in self.tokenizer.encode_ids(texts, add_special_tokens=False)

@@ -129,6 +129,13 @@ def _describe_encoder_scores(contents: Contents) -> str:
     return f"MLM {'and NSP ' if 'nsp' in contents.task_heads else ''}accuracy on text"
 
 
+def recurrent_encoder_capabilities(contents: Contents) -> dict[str, str]:
+    """The functions of a recurrent encoder: as those of others, but no other library reads it."""
+    found = encoder_capabilities(contents)
+    del found["export"]
+    return found
+
+
 def _make_fixed_capabilities(**functions: str) -> Capabilities:
     """The functions of a family, and that of a feature head, which a folder may have."""
     return lambda contents: {
@@ -397,6 +404,15 @@ for _family in (
         vocabulary="words",
         recipe="elmo",
         language_model="cloze.decode.elmo:ElmoLanguageModel",
+    ),
+    Family(
+        name="ulmfit",
+        description="a recurrent encoder",
+        kind="encoder",
+        config="cloze.models.configs.ulmfit:ULMFiTConfig",
+        module="cloze.models.ulmfit:ULMFiT",
+        layout="cloze.interop.own:ULMFIT",
+        capabilities=recurrent_encoder_capabilities,
     ),
     Family(
         name="word2vec",

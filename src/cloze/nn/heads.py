@@ -131,6 +131,58 @@ class ClassificationHead(nn.Module):
         return self.out(self.dropout(hidden))  # b c
 
 
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalization; a batch of one row, which has no variance, uses the running values."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.register_buffer("num_batches_tracked", None)  # it does not average over all batches
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if self.training and len(vectors) == 1:
+            return F.batch_norm(
+                vectors, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        return super().forward(vectors)
+
+
+class PooledClassificationHead(nn.Module):
+    """Two linear blocks on pooled states, each with batch normalization and dropout.
+
+    out(dropout(norm(ReLU(dense(dropout(norm(x))))))).  Howard & Ruder 2018, §3.3.
+    """
+
+    uses_pooler = True  # it reads one vector per sequence
+
+    def __init__(
+        self, input_size: int, size: int, outputs: int, *, dropout: float, hidden_dropout: float
+    ) -> None:
+        super().__init__()
+        self.norm = BatchNorm(input_size)
+        self.dropout = Dropout(dropout)
+        self.dense = nn.Linear(input_size, size)
+        self.hidden_norm = BatchNorm(size)
+        self.hidden_dropout = Dropout(hidden_dropout)
+        self.out = nn.Linear(size, outputs)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        hidden = self.dense(self.dropout(self.norm(vectors))).relu()  # b d
+        return self.out(self.hidden_dropout(self.hidden_norm(hidden)))  # b c
+
+    @torch.no_grad()
+    def init_weights(self, rng: torch.Generator) -> None:
+        """Norms of 1 without statistics; weights uniform up to 1/√inputs, biases 0."""
+        for norm in (self.norm, self.hidden_norm):
+            for name, value in (("mean", 0.0), ("var", 1.0)):
+                norm.get_buffer(f"running_{name}").fill_(value)
+            norm.weight.fill_(1.0)
+            norm.bias.zero_()
+        for linear in (self.dense, self.out):
+            bound = linear.in_features**-0.5
+            linear.weight.uniform_(-bound, bound, generator=rng)
+            linear.bias.zero_()
+
+
 TaskHead = LMHead | LinearHead | ClassificationHead
 
 

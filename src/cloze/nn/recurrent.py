@@ -183,7 +183,8 @@ class StackedRNN(nn.Module):
         """Yield the states of each layer at every step (b t d), then the last state of all."""
         states: list[State] = []
         for number, (layer, *parts) in enumerate(zip(self.layers, *state, strict=True)):
-            x = (self.dropout if number else self.input_dropout)(x)
+            if layer.training:  # layers that are frozen in fine-tuning have no dropout
+                x = (self.dropout if number else self.input_dropout)(x)
             before = tuple(part[None, :, : layer.hidden_size].contiguous() for part in parts)
             x, after = self._run_layer(layer, x, before)
             states.append(tuple(self._pad(part[0]) for part in after))
@@ -196,7 +197,7 @@ class StackedRNN(nn.Module):
 
     def _run_layer(self, layer: nn.RNNBase, x: Tensor, before: State) -> tuple[Tensor, State]:
         single = self.state_parts == 1
-        with drop_weights(layer, self.weight_dropout if self.training else 0.0):
+        with drop_weights(layer, self.weight_dropout if layer.training else 0.0):
             x, after = layer(x, before[0] if single else before)
         return x, (after,) if single else after
 

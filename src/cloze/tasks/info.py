@@ -138,7 +138,7 @@ def info(model: Model | WordVectors | PathLike) -> Info:
 def _describe(contents: FolderContents | Model) -> Info:
     """What a model and its folder have in common: all but the weights."""
     config, tokenizer, family = contents.config, contents.tokenizer, contents.family
-    encoder = family.kind == "encoder"
+    encoder, has_attention = family.kind == "encoder", hasattr(config, "num_heads")
     max_length = None
     if encoder and tokenizer is not None:
         max_length = compute_max_length(config, tokenizer, contents.pooling)
@@ -149,7 +149,7 @@ def _describe(contents: FolderContents | Model) -> Info:
         folder=None,
         family=family.name,
         architecture=layout.describe_architecture(contents.task_heads) or family.description,
-        config=_describe_encoder(config) if encoder else _describe_config(config),
+        config=_describe_encoder(config) if encoder and has_attention else _describe_config(config),
         parameters={},
         dtypes={},
         size_bytes=0,

@@ -14,6 +14,7 @@ CORPUS_FACTS, DATA_FACTS = "corpus.json", "data.json"  # counts of raw text, of 
 FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # example outputs
 EXAMPLES = "examples.json"  # confusion matrix and examples of labelled dev data
 TRIALS = "trials.json"  # the finished ones of several runs
+FINISHED = "finished.json"  # in the folder of a stage of a run that has ended: its scores
 VOCABULARY = "vocabulary"  # folder of the tokenizer that was learned for the run
 
 

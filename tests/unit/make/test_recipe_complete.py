@@ -42,7 +42,8 @@ def test_a_shipped_recipe_has_the_values_it_was_published_with(name):
     added |= {f"vocabulary.{one}" for one in ("kind", "byte_fallback", "extra_tokens")}
     added |= {"sampling.phase1_max_length", "sampling.phase1_fraction"}
     added |= {f"transfer.{one}" for one in ("classifier", "kernel_size", "mix_penalty")}
-    added |= {"schedule.min_factor"}
+    added |= {"schedule.min_factor", "transfer.concat_pooling"}
+    added |= {path for path in found if path.startswith("language_model.")}
     if name == "lstm":
         added |= {"model.embedding_dropout", "model.weight_dropout"}
     if name in ("lstm", "nnlm"):
@@ -178,10 +179,10 @@ def test_the_words_of_an_lstm_are_as_wide_as_its_output():
     made = recipe("lstm", settings=["model.hidden_size=200"])
     assert made.model.config.embedding_size == 200
     assert "embedding_size = 200\n" in to_toml(made)
-    with raises(ConfigError, "model.embedding_size", "9", "200", fix="out"):
-        recipe("lstm", settings=["model.hidden_size=200", "model.embedding_size=9"])
-    untied = ["model.hidden_size=200", "model.embedding_size=9", "model.tie_embeddings=false"]
-    assert recipe("lstm", settings=untied).model.config.embedding_size == 9
+    sizes = ["model.hidden_size=200", "model.embedding_size=9"]
+    for tied, size in ((True, 9), (False, 200)):  # of the last layer
+        made = recipe("lstm", settings=[*sizes, f"model.tie_embeddings={str(tied).lower()}"])
+        assert (made.model.config.embedding_size, made.model.config.output_size) == (9, size)
 
 
 def test_epochs_are_counted_in_tokens_or_in_steps():

@@ -3,6 +3,7 @@
 | task | recipe | trains |
 |---|---|---|
 | classify, tag, answer, choose | finetune, features | a model with a head (`finetune/encoder.py`) |
+| classify | ulmfit | a language model, then a classifier on it (`finetune/stages.py`) |
 | translate, summarize | transformer(-base), seq2seq | an encoder–decoder, new or continued |
 | translate, summarize | decoder | a pre-trained decoder-only model (`translation.py`) |
 | translate, summarize | decoder-translate, decoder-summarize | a new decoder-only model |
@@ -98,9 +99,10 @@ def finetune(
             return train_translator(
                 files, out, completed, dev=dev_files, force=force, callbacks=opened
             )
-    base = model or completed.model.init_from
-    if not base or not files:
-        what = "labelled data" if base else "model to start from"
+    base = model or completed.model.init_from or None
+    has_model = base is not None or completed.language_model.general_text
+    if not has_model or not files:
+        what = "labelled data" if has_model else "model to start from"
         raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
     with open_callbacks(progress, callbacks) as opened:
         return finetune_encoder(

@@ -16,10 +16,12 @@ from typing import Any
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, unsupported_function_error
+from cloze.checkpoint.recurrent_encoder import make_recurrent_encoder
 from cloze.device import resolve_device
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
+from cloze.make.finetune.stages import STAGES, check_stages, name_texts, train_language_model
 from cloze.make.finetune.trials import (
     best_trial,
     is_seed_trial,
@@ -32,6 +34,7 @@ from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
+from cloze.models.configs.ulmfit import ULMFiTConfig
 from cloze.models.registry import resolve
 from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
@@ -39,10 +42,11 @@ from cloze.train.result import RunResult
 # What trains a head on vectors, or a head and layers of the encoder; imported when it is used.
 FEATURES = "cloze.make.finetune.features:finetune_features"
 LAYERS = "cloze.make.finetune.job:finetune_model"
+RECURRENT = "lstm"  # the family of language models that become encoders
 
 
 def finetune_encoder(
-    model: Model | PathLike,
+    model: Model | PathLike | None,
     train: PathLike | Iterable[Any],
     out: PathLike,
     recipe: FinetuneRecipe,
@@ -60,7 +64,8 @@ def finetune_encoder(
     or tokens, and without repeating finished trials.
 
     Args:
-        model: the model to start from.
+        model: the model to start from; None: a language model that is first pre-trained on the
+            recipe's `language_model.general_text`.
         train: files, folders, globs or `-` (standard input) of labelled data; a data frame, a
             `datasets` object, an iterable of mappings with the same columns, a tuple (texts,
             labels); or examples of `cloze.data.labelled`.
@@ -71,13 +76,21 @@ def finetune_encoder(
         callbacks: what is called while the run is prepared and trained.
     """
     named = resolve_model_name(model) if isinstance(model, str | OsPath) else UNNAMED
+    if model is None:
+        named = ""
     train, dev = list_sources(train), list_sources(dev)  # an iterator can be read only once
     data = replace(recipe.data, train=_name_files(train), dev=_name_files(dev))
-    made = replace(recipe, model=ModelSource(init_from=named), data=data)
+    made = replace(
+        recipe,
+        model=ModelSource(init_from=named),
+        data=data,
+        language_model=name_texts(recipe.language_model),
+    )
     check_standard_input([*data.train, *data.dev])
     check_extras(made.run)
+    check_stages(made, has_model=model is not None)
     callbacks = callbacks or CallbackList()
-    separate = {"model": None if named == UNNAMED else named}
+    separate = {"model": None if named in (UNNAMED, "") else named}
     with start_run(out, force=force, separate_from=separate) as folder:
         base = _open_base(model, made)
         labelled = read_labelled_data(made, train, dev)
@@ -88,7 +101,7 @@ def finetune_encoder(
             )
         callbacks.on_log(labelled.describe())
         plans = plan_trials(made)
-        prepare_folder(folder, made, subfolders=plans)
+        prepare_folder(folder, made, subfolders=(*plans, *STAGES))
         if plans:
             write_trials(folder, {})
         return _train(base, labelled, folder, made, callbacks)
@@ -110,15 +123,26 @@ def resume_finetune(
         )
     check_standard_input([*data.train, *data.dev], resuming=True)
     with lock_folder(folder):
-        base = _open_base(init_from, recipe)
+        base = _open_base(init_from or None, recipe)
         labelled = read_labelled_data(recipe, data.train, data.dev)
         return _train(base, labelled, folder, recipe, callbacks or CallbackList())
 
 
 def _train(
-    base: Model, data: Labelled, folder: Path, recipe: FinetuneRecipe, callbacks: CallbackList
+    base: Model | None,
+    data: Labelled,
+    folder: Path,
+    recipe: FinetuneRecipe,
+    callbacks: CallbackList,
 ) -> RunResult:
     """The run or the trials of a recipe, from where the folder has come to."""
+    if recipe.language_model.is_used:
+        base, stopped = train_language_model(base, data, folder, recipe, callbacks)
+        if stopped is not None:
+            return _describe(stopped, folder, recipe, data, {}, 1)
+    assert base is not None
+    if base.family.name == RECURRENT:
+        base = make_recurrent_encoder(base)
 
     def train(plan: FinetuneRecipe, out: Path) -> RunResult:
         job = FEATURES if plan.transfer.kind == "features" else LAYERS
@@ -171,10 +195,24 @@ def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:
     return (UNNAMED,)
 
 
-def _open_base(model: Model | PathLike, recipe: FinetuneRecipe) -> Model:
-    """The model to start from, if it supports the recipe's transfer and is large enough."""
+def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model | None:
+    """The model to start from, if it supports the recipe's transfer and is large enough.
+
+    None if it is pre-trained first.
+    """
+    if model is None:
+        return None
     if not isinstance(model, Model):
         model = load(model, device=resolve_device(recipe.run.device), quiet=True)
+    if model.family.name == RECURRENT:
+        recipe.check_for(layers=model.config.num_layers, positions=ULMFiTConfig.max_positions)
+        return model
+    if recipe.language_model.is_used:
+        raise ConfigError(
+            f"the recipe fine-tunes a recurrent language model, but this model is "
+            f"{model.family.description}",
+            fix="use a model of `cloze pretrain --recipe awd-lstm`, or another recipe",
+        )
     if recipe.transfer.kind == "features":
         if "embed" not in model.capabilities:
             raise unsupported_function_error(model, "finetune --transfer features")

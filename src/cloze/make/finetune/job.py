@@ -5,8 +5,9 @@ the embeddings, k block k, and above the last block the pooler and the head.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from cloze.make.finetune.outcomes import BestPredictions, write_outcome
 from cloze.make.recipe.finetune import GPT_LM_WEIGHT, FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
 from cloze.models.configs.encoder import MULTI_LABEL
+from cloze.models.ulmfit import ULMFiT
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner, Objective
 from cloze.objectives.labelled import (
@@ -122,8 +124,6 @@ def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe, *, has_lm: boo
 
     A causal model gets start, delimiter and extract tokens if its tokenizer has no such tokens.
     """
-    dropout = recipe.transfer.dropout
-    changes = {} if dropout is None else {"dropout": dropout, "attention_dropout": dropout}
     transformation = choose_transformation(base, data, recipe)
     tokenizer = base.tokenizer
     if _is_causal_encoder(base) and transformation in ("entailment", "similarity"):
@@ -132,7 +132,9 @@ def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe, *, has_lm: boo
     # the class of transformers for multiple choice with a GPT has both heads
     if has_lm or _is_double_headed(base, data.task.head):
         heads.append(_lm_head_name(base))
-    model = adapt_model(base, data, recipe, heads, tokenizer=tokenizer, **changes)
+    model = adapt_model(
+        base, data, recipe, heads, tokenizer=tokenizer, **_config_changes(base, recipe)
+    )
     task = replace(data.task, transformation=transformation)
     return replace(model, task=task, feature_head=None)
 
@@ -193,6 +195,20 @@ def _has_lm_weights(model: Model) -> bool:
     return model.module.lm_head is not None or is_tied
 
 
+def _config_changes(base: Model, recipe: FinetuneRecipe) -> dict[str, Any]:
+    """The settings of the model that the recipe changes."""
+    table, changes = recipe.transfer, dict[str, Any]()
+    if table.dropout is not None:
+        changes = {"dropout": table.dropout, "attention_dropout": table.dropout}
+        changes |= {"input_dropout": None, "output_dropout": None}  # as `dropout`
+        changes |= {"classifier_dropout": table.dropout}
+    changes["concat_pooling"] = table.concat_pooling
+    if table.gradient_length is not None:
+        changes["gradient_length"] = table.gradient_length
+    known = {field.name for field in fields(base.config)}
+    return {name: value for name, value in changes.items() if name in known}
+
+
 def task_objective(
     data: Labelled, recipe: FinetuneRecipe, device: torch.device, weight: float = 0.0
 ) -> Objective[TaskBatch]:
@@ -213,10 +229,10 @@ def task_objective(
 
 def depth_of(name: str, layers: int) -> int:
     """The depth of the parameter with this name."""
-    part, _, rest = name.partition(".")
-    if part == "embeddings":
+    if name.startswith("embeddings."):
         return 0
-    return int(rest.partition(".")[0]) + 1 if part == "blocks" else layers + 1
+    found = re.match(r"(?:blocks|rnn\.layers)\.(\d+)\.", name)
+    return int(found[1]) + 1 if found else layers + 1
 
 
 def layer_lr_factors(table: TransferConfig, layers: int) -> Callable[[str], float]:
@@ -232,22 +248,27 @@ def lowest_trained_depth(table: TransferConfig, layers: int) -> int:
     return 0 if table.kind == "full" else layers + 1 - table.count_trained_layers(layers)
 
 
-def unfreeze(module: Encoder, lowest: int) -> None:
+def unfreeze(module: Encoder | ULMFiT, lowest: int) -> None:
     """Train what is at this depth and above, and freeze the rest."""
-    layers = len(module.blocks)
+    layers = module.num_layers
     for name, weight in module.named_parameters():
         weight.requires_grad_(depth_of(name, layers) >= lowest)
 
 
 def unfreeze_gradually(
-    steps: Iterable[Step], module: Encoder, table: TransferConfig, *, per_epoch: int, after: int
+    steps: Iterable[Step],
+    module: Encoder | ULMFiT,
+    table: TransferConfig,
+    *,
+    per_epoch: int,
+    after: int,
 ) -> Iterator[Step]:
     """Unfreeze one layer after another from the top, which protects the lower layers at first.
 
     Gradual unfreezing, Howard & Ruder 2018, §3.3: one layer per epoch there; here
     `table.unfreeze_every` epochs per layer. `after` is the step at which the run starts or resumes.
     """
-    layers = len(module.blocks)
+    layers = module.num_layers
     final, interval = lowest_trained_depth(table, layers), table.unfreeze_every * per_epoch
 
     def lowest(step: int) -> int:
@@ -265,7 +286,7 @@ class PartlyFrozen(Learner):
 
     def train(self, mode: bool = True) -> "PartlyFrozen":
         super().train(mode)
-        assert isinstance(self.model, Encoder)
+        assert isinstance(self.model, Encoder | ULMFiT)
         for part in (self.model.embeddings, *self.model.blocks):
             if mode and not _is_trained(part):
                 part.eval()
@@ -279,7 +300,7 @@ def _is_trained(part: nn.Module) -> bool:
 def _training_state(
     model: Model, data: Labelled, recipe: FinetuneRecipe, weight: float
 ) -> TrainState:
-    module, table, layers = model.module, recipe.transfer, len(model.module.blocks)
+    module, table, layers = model.module, recipe.transfer, model.module.num_layers
     unfreeze(module, lowest_trained_depth(table, layers))
     learner = PartlyFrozen(module, task_objective(data, recipe, model.device, weight))
     return new_state(learner, recipe, layer_lr_factors(table, layers))

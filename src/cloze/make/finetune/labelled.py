@@ -226,7 +226,8 @@ class EpochOrder:
 
 def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, Any]:
     """What must be equal for a run to be resumed."""
-    settings = run_fingerprint(recipe, "data.train", "data.dev", "model")
+    texts = ("language_model.general_text", "language_model.unlabelled")
+    settings = run_fingerprint(recipe, "data.train", "data.dev", "model", *texts)
     return {"recipe": settings, "data": data.fingerprint}
 
 

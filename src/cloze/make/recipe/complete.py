@@ -306,7 +306,7 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
 def list_pretrained_families() -> list[str]:
     """The families that `pretrain` trains."""
     found = [one for one in list_families().values() if _class_of_family(one) in PRETRAIN_CLASSES]
-    return [one.name for one in found if one.recipe != "distill"]
+    return [one.name for one in found if one.recipe not in (None, "distill")]
 
 
 def _check_pretrained(family: Family, init_from: object = None) -> None:

@@ -76,6 +76,21 @@ class TransferConfig(Config):
     dropout: Annotated[
         float | None, Range(0, 1), Help("Dropout probability (default: the model's)")
     ] = None
+    concat_pooling: Annotated[
+        bool,
+        Help(
+            "Recurrent models: the classifier reads the last state, the maximum and the mean of "
+            "all states; otherwise the last state only"
+        ),
+    ] = True
+    gradient_length: Annotated[
+        int | None,
+        Range(1, 1 << 20),
+        Help(
+            "Recurrent models: number of tokens at the end of a text that have gradients (BPT3C; "
+            "default: 1400)"
+        ),
+    ] = None
     layers: Annotated[
         str,
         Help(
@@ -170,6 +185,44 @@ class TransferConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LanguageModelStages(Config):
+    """ULMFiT: the language model that a classifier starts from, and how it is prepared."""
+
+    general_text: Annotated[
+        tuple[str, ...],
+        Help("With --recipe ulmfit and without a model: text to pre-train a language model on"),
+        Flag("--general-text", "PATH", only=("classify",)),
+    ] = ()
+    pretrain_recipe: Annotated[str, Help("Recipe of the pre-training of that model")] = "awd-lstm"
+    pretrain_settings: Annotated[
+        tuple[str, ...], Help('Settings of that recipe, such as "run.epochs=20"')
+    ] = ()
+    unlabelled: Annotated[
+        tuple[str, ...],
+        Help(
+            "With --recipe ulmfit: further text of the task without labels, for fine-tuning the "
+            "language model"
+        ),
+        Flag("--unlabelled", "PATH", only=("classify",)),
+    ] = ()
+    finetune_recipe: Annotated[
+        str,
+        Help(
+            "Recipe with which a language model is first fine-tuned on the texts of the task "
+            "(default: it is not)"
+        ),
+    ] = ""
+    finetune_settings: Annotated[
+        tuple[str, ...], Help('Settings of that recipe, such as "run.epochs=5"')
+    ] = ()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a language model is trained before the classifier."""
+        return bool(self.general_text or self.finetune_recipe)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LossConfig(Config):
     """The loss of classes, and the auxiliary loss of a causal model."""
 
@@ -241,6 +294,7 @@ class FinetuneRecipe(Config):
     model: ModelSource = field(default_factory=ModelSource)
     data: LabelledData = field(default_factory=LabelledData)
     transfer: TransferConfig = field(default_factory=TransferConfig)
+    language_model: LanguageModelStages = field(default_factory=LanguageModelStages)
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=lambda: OptimizerConfig(lr=5e-5))
     schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.1))
@@ -253,6 +307,12 @@ class FinetuneRecipe(Config):
                 "data.transformation 'similarity' is for pairs that are classified or rated, not "
                 f"for the task {self.task}",
                 fix="leave --transformation out, or use the task classify",
+            )
+        stages = self.language_model
+        if stages.unlabelled and not stages.finetune_recipe:
+            raise ConfigError(
+                "language_model.unlabelled has no effect: no language model is fine-tuned",
+                fix="use --recipe ulmfit, or leave --unlabelled out",
             )
         if self.transfer.kind != "features":
             return

@@ -169,6 +169,12 @@ class FinetuneOptions(TypedDict, total=False):
     """Classify: with recipe="features": classifier of texts: linear (logistic regression) or cnn
     (convolutions over the tokens) (default linear).
     """
+    general_text: PathLike | Sequence[PathLike] | None
+    """Classify: with recipe="ulmfit" and without a model: text to pre-train a language model on."""
+    unlabelled: PathLike | Sequence[PathLike] | None
+    """Classify: with recipe="ulmfit": further text of the task without labels, for fine-tuning
+    the language model.
+    """
     class_weights: Literal["none", "balanced"] | None
     """Classify, tag: class weights: none, or balanced by inverse frequency (default none)."""
     label_smoothing: float | None
@@ -415,6 +421,8 @@ class RecipeOptions(TypedDict, total=False):
     layers: str | None
     pooling: Literal["cls", "mean", "max"] | None
     classifier: Literal["linear", "cnn"] | None
+    general_text: PathLike | Sequence[PathLike] | None
+    unlabelled: PathLike | Sequence[PathLike] | None
     class_weights: Literal["none", "balanced"] | None
     label_smoothing: float | None
     lm_weight: float | None
