@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model, check_table_dtype, not_a_model_error
@@ -16,6 +16,8 @@ from cloze.terminal import escape_control_characters, shorten_message
 
 if TYPE_CHECKING:
     import torch
+
+    from cloze.nn.heads import FeatureHead
 
 MAX_NAMES = 200  # of tensors or settings that are listed
 
@@ -52,11 +54,13 @@ def load(
     contents = read_folder(source, kind=kind)
     if contents.family.open is not None:
         _check_dtype(contents.family, dtype)
+        tables = resolve(contents.family.open)(contents)
         return Model(
-            module=resolve(contents.family.open)(contents),
+            module=tables,
             config=contents.config,
-            tokenizer=contents.tokenizer,  # type: ignore[arg-type]
+            tokenizer=_open_tokenizer(contents, tables),
             task=contents.task,
+            feature_head=_load_feature_head(contents, device),
             folder=contents.folder,
         )
     from cloze.checkpoint.modules import load_module
@@ -77,6 +81,26 @@ def load(
         report=report,
         folder=contents.folder,
     )
+
+
+def _open_tokenizer(contents: FolderContents, tables: object) -> Any:  # noqa: ANN401
+    """The tokenizer of a folder, or the one that the family makes for its tables."""
+    if contents.family.tokenizer is None:
+        return contents.tokenizer
+    return resolve(contents.family.tokenizer)(tables, contents)
+
+
+def _load_feature_head(
+    contents: FolderContents, device: "str | torch.device | None"
+) -> "FeatureHead | None":
+    """The network on the features of a model that is not one itself."""
+    if contents.task is None or contents.task.features is None:
+        return None
+    from cloze.checkpoint.modules import load_feature_head
+    from cloze.device import resolve_device
+
+    found = load_feature_head(contents)
+    return found and found.to(resolve_device(device))
 
 
 def find_file_family(source: str | os.PathLike[str]) -> Family | None:

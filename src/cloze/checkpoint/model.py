@@ -68,7 +68,7 @@ class Model(ModelMethods, Generic[M, C]):
 
     module: M
     config: C
-    tokenizer: Tokenizer = None  # type: ignore[assignment]  # None for word vectors
+    tokenizer: Tokenizer = None  # type: ignore[assignment]
     pooling: "Pooling | None" = None
     task: Task | None = None  # that it was fine-tuned for
     feature_head: "FeatureHead | None" = (
@@ -167,12 +167,12 @@ class Model(ModelMethods, Generic[M, C]):
     @property
     def num_parameters(self) -> int:
         """The number of weights, or of the n-grams of an n-gram model."""
-        if (counted := getattr(self.module, "num_parameters", None)) is not None:
-            return int(counted)
-        modules: list[Any] = [self.module]
+        counted = getattr(self.module, "num_parameters", None)
+        modules: list[Any] = [self.module] if counted is None else []
         if self.feature_head is not None:
             modules.append(self.feature_head)
-        return sum(weight.numel() for module in modules for weight in module.parameters())
+        weights = (weight for module in modules for weight in module.parameters())
+        return int(counted or 0) + sum(weight.numel() for weight in weights)
 
     @property
     def device(self) -> "torch.device":
@@ -222,6 +222,8 @@ class Model(ModelMethods, Generic[M, C]):
         to_dtype = None if dtype is None else resolve_dtype(dtype)
         if not self._is_network:
             check_table_dtype(self.family, to_dtype)
+            if self.feature_head is not None and to_device is not None:
+                self.feature_head.to(to_device)
             return self
         from cloze.nn.fuse import move_to_device
 
@@ -255,6 +257,10 @@ class Model(ModelMethods, Generic[M, C]):
         if self.family.write is not None:
             resolve(self.family.write)(self, work)
             dtype = "float32"
+            if self.feature_head is not None:
+                from cloze.checkpoint.modules import write_feature_head
+
+                write_feature_head(self.feature_head, work)
         else:
             from cloze.checkpoint.modules import write_module
 

@@ -52,7 +52,7 @@ def load_module(
         module = build(contents.config, contents.task_heads, rng=rng, **contents.parts)
     weights = _read_weights(rules, names, contents.stored)
     module.load_state_dict(weights, strict=False, assign=True)
-    feature_head = _load_feature_head(contents)
+    feature_head = load_feature_head(contents)
     if feature_head is not None:
         feature_head = feature_head.to(device)
     module = module.to(device=device, dtype=dtype).eval()
@@ -80,8 +80,13 @@ def write_module(
     tensors = {layout.finish_name(name, task_heads): one for name, one in tensors.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     if feature_head is not None:
-        tensors = {name: one.cpu().contiguous() for name, one in feature_head.state_dict().items()}
-        save_file(tensors, folder / FEATURE_HEAD_FILE, metadata={"format": "pt"})
+        write_feature_head(feature_head, folder)
+
+
+def write_feature_head(feature_head: FeatureHead, folder: Path) -> None:
+    """Write the weights of a feature head."""
+    tensors = {name: one.cpu().contiguous() for name, one in feature_head.state_dict().items()}
+    save_file(tensors, folder / FEATURE_HEAD_FILE, metadata={"format": "pt"})
 
 
 def build_feature_head(features: FeatureSettings, outputs: int) -> FeatureHead:
@@ -164,7 +169,7 @@ def _make_stored_tensors(
     return tensors
 
 
-def _load_feature_head(contents: FolderContents) -> FeatureHead | None:
+def load_feature_head(contents: FolderContents) -> FeatureHead | None:
     """The feature head of a folder, if its task has one, after checking names and shapes."""
     task, folder = contents.task, contents.folder
     if task is None or task.features is None:

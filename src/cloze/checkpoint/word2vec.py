@@ -27,8 +27,10 @@ from cloze.interop.word2vec import MAX_WORD_BYTES, looks_like_vectors, read_vect
 from cloze.interop.word2vec import write_vectors as write_word2vec
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
+from cloze.text.word_tokenizer import WordTokenizer, read_max_length
 
 SUFFIXES = (".txt", ".vec", ".bin")  # of files of other programs, which may be compressed
+MAX_PHRASES = 5  # passes that join words
 VOCABULARY_FILE = "vocabulary.tsv"
 _MAX_FIRST_LINE = 1 << 16  # bytes
 _AGAIN = "download or save the folder again"
@@ -82,7 +84,28 @@ def make_vector_model(
         char_ngrams=vectors.char_ngrams,
         training=training or {},
     )
-    return Model(module=vectors, config=config)
+    return Model(module=vectors, config=config, tokenizer=make_tokenizer(vectors, config))
+
+
+def make_tokenizer(
+    vectors: WordVectors, config: Word2VecConfig, max_length: int | None = None
+) -> WordTokenizer:
+    """Split text as for the training of these vectors; those of a file may have phrases."""
+    training = config.training.get("vocabulary", {}) if config.training else {"phrases": 2}
+    settings = training if isinstance(training, Mapping) else {}
+    phrases = settings.get("phrases")
+    return WordTokenizer(
+        vectors,
+        spaced=settings.get("kind") == "spaced",
+        lowercase=vectors.is_uncased,
+        phrases=phrases if isinstance(phrases, int) and 0 <= phrases <= MAX_PHRASES else 0,
+        max_length=max_length,
+    )
+
+
+def open_tokenizer(vectors: WordVectors, contents: FolderContents) -> WordTokenizer:
+    """The tokenizer of the word vectors of a folder."""
+    return make_tokenizer(vectors, contents.config, read_max_length(contents.body))
 
 
 def is_vector_file(path: PathLike) -> bool:

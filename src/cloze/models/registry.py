@@ -58,6 +58,8 @@ class Family:
     # `write(model, folder)` writes it.
     open: str | None = None
     write: str | None = None
+    # function from such a module and its folder's contents to a tokenizer that is not stored
+    tokenizer: str | None = None
     # Files of other programs: suffix of the file -> function from its path to a `Model`
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -424,6 +426,7 @@ for _family in (
         layout="cloze.interop.own:WORD2VEC",
         capabilities=_make_fixed_capabilities(
             similar="nearest words, analogies, the odd one out",
+            embed="the mean vector of the words of a text, or the vectors of the words",
             evaluate="accuracy on analogies, correlation with human similarity ratings",
             compare="several sets of word vectors in one table",
             export="word2vec's text and binary files",
@@ -432,6 +435,7 @@ for _family in (
         recipe="word2vec",
         open="cloze.checkpoint.word2vec:open_vectors",
         write="cloze.checkpoint.word2vec:write_vectors",
+        tokenizer="cloze.checkpoint.word2vec:open_tokenizer",
         files=dict.fromkeys((".txt", ".vec", ".bin"), "cloze.checkpoint.word2vec:import_vectors"),
     ),
     Family(

@@ -7,7 +7,7 @@ too: the mean of the vectors of their n-grams.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,25 @@ from cloze.config import suggest
 from cloze.errors import InputError
 from cloze.models.configs.word2vec import CharNGrams
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Floats: TypeAlias = NDArray[np.float32]
 
+MAX_CHARS = 128  # of an unknown word whose n-grams are looked up; longer ones are not words
 _SUGGESTED = 20_000  # the most frequent words, among which similar spellings are searched
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WordVectors:
-    """Words and their vectors, the most frequent words first if their counts are known."""
+    """Words and their vectors, the most frequent words first if their counts are known.
 
+    As a source of features it has one layer, the vectors. An unknown word has the vector of its
+    character n-grams, or zeros, which are not pooled.
+    """
+
+    num_layers: ClassVar[int] = 0  # above the vectors
+    unknown_is_zero: ClassVar[bool] = True
     words: Sequence[str]
     vectors: Floats  # v d
     counts: NDArray[np.int64] | None = None  # v
@@ -75,6 +85,45 @@ class WordVectors:
         """The row of a word: as it is written, or in lower case if the vocabulary is; else None."""
         row = self.rows.get(word)
         return self.rows.get(self._normalize_case(word)) if row is None else row
+
+    def find_id(self, word: str) -> Any:  # noqa: ANN401
+        """The id of a word for `hidden_states`: its row; if it has no vector, the number of words.
+
+        With character n-grams a list: the row, or the rows of the n-grams after those of the words.
+        """
+        row = self.find_row(word)
+        if self.char_ngrams is None:
+            return len(self) if row is None else row
+        if row is not None:
+            return [row]
+        if not any(map(str.isalnum, word)):  # punctuation, which is not trained on
+            return []
+        buckets = self.char_ngrams.hash_ngrams(self._normalize_case(word[:MAX_CHARS]))
+        return [len(self) + bucket for bucket in buckets]
+
+    def hidden_states(
+        self,
+        input_ids: "Tensor",
+        attention_mask: object = None,  # noqa: ARG002
+        token_type_ids: object = None,  # noqa: ARG002
+    ) -> "Iterator[Tensor]":
+        """The vectors of ids (n, or n k padded with −1; see `find_id`): n d."""
+        import torch
+
+        ids = np.asarray(input_ids.cpu())
+        found = np.zeros((len(ids), self.hidden_size), np.float32)
+        firsts = ids if ids.ndim == 1 else ids[:, 0] if ids.shape[1] else np.full(len(ids), -1)
+        is_known = (firsts >= 0) & (firsts < len(self))
+        found[is_known] = self.vectors[firsts[is_known]]
+        if self.ngram_vectors is not None:
+            for n in np.flatnonzero(firsts >= len(self)):
+                found[n] = self.ngram_vectors[ids[n][ids[n] >= 0] - len(self)].mean(0)
+        yield torch.from_numpy(found).to(input_ids.device)
+
+    @cached_property
+    def is_uncased(self) -> bool:
+        """Whether text is looked up in lower case: no word has a capital letter."""
+        return self.lowercase or all(word == word.lower() for word in self.words)
 
     @cached_property
     def rows(self) -> dict[str, int]:

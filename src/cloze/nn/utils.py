@@ -16,13 +16,14 @@ _INITIALIZERS = frozenset(
 
 
 @contextmanager
-def eval_mode(module: nn.Module) -> Iterator[None]:
+def eval_mode(*modules: object) -> Iterator[None]:
     """Evaluation mode inside; afterwards every submodule is in the mode it was in before.
 
     Frozen parts of a model in training may be in evaluation mode, so one flag for all is not
-    enough.
+    enough. Modules that are not of torch, such as word vectors, have no modes.
     """
-    in_training = [part for part in module.modules() if part.training]
+    networks = [one for one in modules if isinstance(one, nn.Module)]
+    in_training = [part for one in networks for part in one.modules() if part.training]
     for part in in_training:
         part.training = False
     try:

@@ -34,7 +34,7 @@ from cloze.tasks.evaluate_labelled import (
     read_labelled,
     require_task,
 )
-from cloze.tasks.evaluate_word_vectors import score_word_vectors
+from cloze.tasks.evaluate_word_vectors import has_text_pairs, score_word_vectors
 from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
 from cloze.tasks.inputs import open_language_model, resolve_model, warn_truncated
 from cloze.tasks.scored_predictions import OnBadRow
@@ -107,7 +107,7 @@ def compare(
     if isinstance(first, Model):
         check_capability(first, "compare")
     kinds = {name: evaluation_kind(model, **columns) for name, model in opened.items()}
-    kind = _check_same_kind(kinds)
+    kind = "similarity" if _compares_vectors(opened, kinds, data) else _check_same_kind(kinds)
     options: dict[str, Any] = {
         "truncation": truncation,
         "overlap": overlap,
@@ -200,17 +200,27 @@ def _open_models(models: Models, device: str | None, dtype: str) -> dict[str, An
     }
 
 
+def _compares_vectors(models: Mapping[str, Any], kinds: Mapping[str, str], data: Data) -> bool:
+    """Whether models are compared by their vectors of texts.
+
+    All must have some. One of them is an embedding model, or they are of different kinds or word
+    vectors, and the data are rated pairs of texts.
+    """
+    found = set(kinds.values())
+    if "labelled" in found or (len(found) == 1 and found != {"words"}):
+        return False
+    if not all(isinstance(one, Model) and "embed" in one.capabilities for one in models.values()):
+        return False
+    return "similarity" in found or has_text_pairs(data)
+
+
 def _check_same_kind(kinds: Mapping[str, str]) -> str:
     """How the models are evaluated; an error if they differ.
 
     Masked tokens depend on the vocabulary, so two masked language models have no common examples.
-    If one of the models is an embedding model, all are compared as embedding models.
     """
     first = next(iter(kinds))
-    found = set(kinds.values())
-    if found <= {"similarity", "masked"} and "similarity" in found:
-        return "similarity"
-    if "masked" in found and kinds[first] == "masked":
+    if kinds[first] == "masked":
         raise InputError(
             "masked language models cannot be compared: masked tokens depend on the vocabulary",
             fix="evaluate each model separately, or compare on rated pairs of texts: name their "

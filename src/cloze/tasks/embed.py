@@ -3,7 +3,7 @@
 n tokens of a packed batch, b sequences, t tokens of one, d size of the selected layers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,14 +29,17 @@ from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_window
 from cloze.tasks.features import (
     LayerSelection,
     check_pooling,
+    make_id_tensor,
     measure_features,
     pool,
     select_layers,
+    skips_zeros,
 )
 from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
+from cloze.text.windows import Windows
 
 Vectors = NDArray[np.float32]
 CHUNK = 20_000  # number of texts of a stream that are sorted by length and embedded together
@@ -165,7 +168,12 @@ def embed(
         }
         found = [_make_token_vectors(row, encoded, kept, unit, stream) for row in range(len(rows))]
         return found[0] if is_single and found[0] else found
-    pooled = _pool_batches(encoded, batches, modes, unit, stream)
+    pooled = _pool_batches(
+        encoded,
+        batches,
+        partial(pool, modes=modes, normalize=unit, skip_zeros=skips_zeros(model)),
+        partial(pool_windows, modes=modes, normalize=unit, **stream),
+    )
     # without texts, or if all have failed, there are no vectors whose size is known
     size = next(iter(pooled.values())).shape[-1] if pooled else None
     out = torch.full((len(rows), size or len(modes) * measure_features(model, chosen)), torch.nan)
@@ -177,9 +185,8 @@ def embed(
 def _pool_batches(
     encoded: dict[int, EncodedText],
     batches: Iterable[tuple[list["_Key"], Tensor]],
-    modes: Sequence[str],
-    unit: bool,
-    stream: "_StreamOptions",
+    pool_rows: Callable[[Tensor], Tensor],
+    pool_stream: Callable[[Windows], Tensor],
 ) -> dict[int, Tensor]:
     """The vector of each text by its index; the windows of a text are merged first."""
     pooled: dict[int, Tensor] = {}
@@ -187,15 +194,15 @@ def _pool_batches(
     for keys, vectors in batches:
         whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
         if whole:
-            found = pool(vectors[whole], modes, unit).cpu()
+            found = pool_rows(vectors[whole]).cpu()
             pooled.update(zip((keys[n][0] for n in whole), found, strict=True))
         if len(whole) < len(keys):
             kept.update(zip(keys, vectors.float().cpu(), strict=True))
     for row, one in encoded.items():
         if one.stream is not None:
-            pooled[row] = pool_windows(one.stream, modes=modes, normalize=unit, **stream)
+            pooled[row] = pool_stream(one.stream)
         elif one.windows:
-            pooled[row] = pool(_merge_windows(row, one, kept)[None], modes, unit)[0]
+            pooled[row] = pool_rows(_merge_windows(row, one, kept)[None])[0]
     return pooled
 
 
@@ -268,7 +275,7 @@ def _embed_batches(
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
         MONITOR.check()
         packed = Packed.from_lengths((len(sequences[n]) for n in batch), model.device)
-        flat = torch.tensor([id_ for n in batch for id_ in sequences[n]], device=model.device)
+        flat = make_id_tensor([sequences[n] for n in batch], model.device)
         combined = layers.combine(model.module.hidden_states(flat, packed))  # n d
         first = 0
         for start, count, length in packed.runs:

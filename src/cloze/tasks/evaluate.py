@@ -9,6 +9,7 @@
 | translator | source and target | BLEU |
 | model that summarizes | texts and summaries | ROUGE, beside that of the first three sentences |
 | word vectors | analogies, rated pairs of words | accuracy, correlation |
+| word vectors | rated pairs of texts | correlation of the ratings with the cosines |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
@@ -22,6 +23,7 @@ from cloze.files import PathLike
 from cloze.models.registry import resolve
 from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.evaluate_labelled import Columns, Data
+from cloze.tasks.evaluate_word_vectors import has_text_pairs
 from cloze.tasks.evaluation import CorpusEvaluation, Evaluation, check_options, evaluation_kind
 from cloze.tasks.inputs import resolve_model, warn_truncated
 from cloze.tasks.predictions import check_predictions_path, write_predictions
@@ -113,7 +115,7 @@ def evaluate(
             without a task running text, or pairs of texts with a number each; for a language model
             text with one sentence per line; for a translator or a model that summarizes two files,
             source and target, or tables with a column for each; for word vectors files of analogies
-            (`a b c d`, `: section`) and of rated pairs of words.
+            (`a b c d`, `: section`) and of rated pairs of words, or rated pairs of texts.
         name: of the model in the result. Default: the folder as it was given.
         truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
             the setting of the folder, else head.
@@ -137,6 +139,8 @@ def evaluate(
     """
     found = resolve_model(model)
     kind = evaluation_kind(found, **columns)
+    if kind == "words" and has_text_pairs(data):
+        kind = "similarity"
     evaluator = EVALUATORS[kind]
     given: dict[str, Any] = {
         "truncation": truncation,

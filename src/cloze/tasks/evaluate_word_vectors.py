@@ -5,12 +5,14 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model
+from cloze.data.labelled.tables import read_text_examples
 from cloze.data.parallel_text import read_all_lines
-from cloze.data.sources import as_list, store_streams
+from cloze.data.sources import as_list, is_stream, store_streams
 from cloze.errors import InputError
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.word_vectors import (
@@ -24,6 +26,8 @@ from cloze.metrics.word_vectors import (
 from cloze.models.word2vec import WordVectors
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
+
+FIRST_ROWS = 20  # that decide whether data are pairs of texts
 
 
 def evaluate_word_vectors(
@@ -84,6 +88,19 @@ def _has_analogies(path: Path) -> bool:
     """Whether a file contains analogies: sections, or four words per line without commas."""
     first = next((row.text for row in read_all_lines(path) if row.text.strip()), "")
     return first.startswith(":") or ("," not in first and "\t" not in first)
+
+
+def has_text_pairs(data: Any) -> bool:  # noqa: ANN401 (as of `evaluate`)
+    """Whether data are rated pairs of texts, by their first rows; not if they are of words."""
+    sources = as_list(data)
+    if any(is_stream(one) for one in sources):
+        return False
+    try:
+        examples = list(islice(read_text_examples(sources, is_regression=True), FIRST_ROWS))
+    except InputError:
+        return False
+    sides = [side.strip() for one in examples if one.pair for side in (one.text, one.pair)]
+    return any(" " in side for side in sides)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import index
 from reprlib import repr as short
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,7 +98,7 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
     if choice not in LAYER_CHOICES:
         raise _unknown_layers_error(choice)
     layers = LAYER_CHOICES[choice](num_layers)
-    if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last") else 1):
+    if min(layers.numbers) < (0 if choice in ("embeddings", "second-to-last", "last") else 1):
         raise InputError(
             f"{choice} needs more layers than this model has ({num_layers})",
             fix="choose last, or give layer numbers",
@@ -127,8 +128,28 @@ def _check_layer_number(number: int, num_layers: int) -> int:
     return number % (num_layers + 1)
 
 
-def pool(vectors: Tensor, modes: Sequence[str], normalize: bool) -> Tensor:
-    """Pool the token vectors of sequences: b t d -> b (modes·d)."""
+def make_id_tensor(sequences: Iterable[Sequence[Any]], device: torch.device) -> Tensor:
+    """The ids of packed sequences: n, or n k padded with −1 if a token has several."""
+    ids = [id_ for sequence in sequences for id_ in sequence]
+    if ids and not isinstance(ids[0], int):
+        longest = max(map(len, ids))
+        ids = [[*one, *[-1] * (longest - len(one))] for one in ids]
+    return torch.tensor(ids, dtype=torch.long, device=device)
+
+
+def pool(
+    vectors: Tensor, modes: Sequence[str], normalize: bool, *, skip_zeros: bool = False
+) -> Tensor:
+    """Pool the token vectors of sequences: b t d -> b (modes·d).
+
+    With `skip_zeros`, vectors of zeros are left out: unknown words. A text without any vector has
+    the vector zero.
+    """
+    if skip_zeros:
+        rows = [one[one.any(-1)] for one in vectors]
+        return torch.cat([pool(row[None], modes, normalize) for row in rows])
+    if vectors.shape[1] == 0:
+        return vectors.new_zeros(len(vectors), len(modes) * vectors.shape[-1], dtype=torch.float32)
     length = vectors.shape[1]
     pooled: dict[str, Callable[[], Tensor]] = {
         "cls": lambda: vectors[:, 0].float(),
@@ -170,6 +191,11 @@ def is_causal(model: Model) -> bool:
     return bool(getattr(model.module, "is_causal", False))
 
 
+def skips_zeros(model: Model) -> bool:
+    """Whether vectors of zeros are unknown words, which are not pooled."""
+    return bool(getattr(model.module, "unknown_is_zero", False))
+
+
 def has_cls(model: Model) -> bool:
     """Whether the first token of every text is one that stands for the text."""
     return getattr(model.tokenizer, "cls_id", None) is not None
@@ -185,7 +211,7 @@ def measure_features(model: Model, layers: LayerSelection) -> int:
     """The size of the vectors that a selection of layers gives, found with a short text."""
     ids = model.tokenizer.encode_ids(["a"])[0]
     packed = Packed.from_lengths([len(ids)], model.device)
-    flat = torch.tensor(ids, device=model.device)
+    flat = make_id_tensor([ids], model.device)
     return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])
 
 
@@ -208,18 +234,21 @@ def extract_features(
         check_pooling(model, (spec.pooling,))
     layers = select_feature_layers(spec.layers, model.module.num_layers)
     found: dict[int, Tensor] = {}
+    skip = skips_zeros(model)
     for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
         MONITOR.check()
         packed = Packed.from_lengths((len(items[n].ids) for n in batch), model.device)
-        ids = torch.tensor([x for n in batch for x in items[n].ids], device=model.device)
+        ids = make_id_tensor([items[n].ids for n in batch], model.device)
         types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
         combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d
         for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
             vectors = combined[start : start + length]  # t d
             if whole:
-                found[n] = vectors.float().cpu()
+                kept = vectors if length else vectors.new_zeros(1, vectors.shape[-1])
+                found[n] = kept.float().cpu()
             elif pooled:
-                found[n] = pool(vectors[None], (spec.pooling,), normalize=False).cpu()
+                pooled_vector = pool(vectors[None], (spec.pooling,), False, skip_zeros=skip)
+                found[n] = pooled_vector.cpu()
             else:
                 found[n] = vectors[list(items[n].positions)].float().cpu()
         if progress:

@@ -119,7 +119,7 @@ def _encode_truncated(
             f"{MAX_CHARS:,}",
             fix="split it, such as into paragraphs, or use pooling mean",
         )
-    if is_long(text):
+    if tokenizer.is_long(text):
         stream = tokenizer.iterate_windows(text, max_length=model.max_length, overlap=shared)
         return EncodedText(sequences=(), stream=stream)
     windows = tuple(tokenizer.encode_windows(text, max_length=model.max_length, overlap=shared))
@@ -272,7 +272,7 @@ def _apply_feature_head(
     assert model.task is not None
     assert model.task.features is not None
     filled = [n for n, item in enumerate(items) if item.positions]  # a head needs a position
-    with eval_mode(model.module), eval_mode(model.feature_head):
+    with eval_mode(model.module, model.feature_head):
         features = extract_features(
             model,
             [items[n] for n in filled],

@@ -195,8 +195,8 @@ def _list_weights(model: Model) -> Iterator[tuple[str, Any]]:
             yield "ngram_vectors", module.ngram_vectors
     else:
         yield from ((part_of(name), weight) for name, weight in module.named_parameters())
-        if model.feature_head is not None:
-            yield from (("feature head", weight) for weight in model.feature_head.parameters())
+    if model.feature_head is not None:
+        yield from (("feature head", weight) for weight in model.feature_head.parameters())
 
 
 def _describe_encoder(config: Any) -> dict[str, int | str]:  # noqa: ANN401
@@ -308,7 +308,7 @@ def _read_mix(contents: FolderContents | Model) -> tuple[Any, Any]:
 
 
 def _describe_vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # noqa: ANN401
-    if tokenizer is None:
+    if tokenizer is None or config.family == "word2vec":
         return VocabularyInfo(kind="word", size=config.vocab_size, lowercase=config.lowercase)
     return VocabularyInfo.of(tokenizer)
 

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -157,3 +157,10 @@ def _compute_max_growth(part: object) -> int:
     content = part.get("content") if part.get("type") == "Replace" else ""
     growth = max(1, len(content)) if isinstance(content, str) else 1
     return growth * prod(map(_compute_max_growth, part.values()))
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """Check that each of several texts is one."""
+    if isinstance(texts, str):
+        raise InputError("expected a list of texts, got a single string", fix="put it in a list")
+    return [check_text(text, f"text {number:,}") for number, text in enumerate(texts, 1)]

@@ -19,7 +19,7 @@ from cloze.text.alignment import (
     select_parts,
 )
 from cloze.text.backends import BYTES
-from cloze.text.checks import check_text, convert_errors, read_lines
+from cloze.text.checks import check_text, check_texts, convert_errors, read_lines
 from cloze.text.long_texts import (
     FAILED,
     LongTextRules,
@@ -244,7 +244,7 @@ class Tokenizer:
         Its tokens are those of the whole text.
         """
         check_text(text, "the text")
-        if not is_long(text):
+        if not self.is_long(text):
             return 0, len(text)
         return self._long_texts.find_context(text, start, stop, num_tokens)
 
@@ -252,6 +252,8 @@ class Tokenizer:
         """The end of a long text, with at least so many of its tokens."""
         length = len(check_text(text, "the text"))
         return text[self.find_context(text, length, length, num_tokens)[0] :]
+
+    is_long = staticmethod(is_long)
 
     def _shorten(
         self,
@@ -261,17 +263,17 @@ class Tokenizer:
         count_words: bool = False,
     ) -> list[ShortText]:
         """Long texts without what truncation to `max_length` removes, or with `limit` the heads."""
-        checked = _check_texts(texts)
+        checked = check_texts(texts)
         if max_length is not None:
             return [
                 self._long_texts.shorten(text, 2 * max_length, count_words=count_words)
-                if is_long(text)
+                if self.is_long(text)
                 else ShortText(text=text)
                 for text in checked
             ]
         return [
             self._long_texts.take_head(text, limit + 1)
-            if limit is not None and is_long(text)
+            if limit is not None and self.is_long(text)
             else ShortText(text=text)
             for text in checked
         ]
@@ -290,10 +292,10 @@ class Tokenizer:
         self, text: str, pair: str | None = None, *, max_length: int, overlap: int
     ) -> Windows:
         """Like `encode_windows`; of a long text only the tokens of a few windows are in memory."""
-        if pair is not None and is_long(check_text(text, "the text")):
+        if pair is not None and self.is_long(check_text(text, "the text")):
             count = self.count_tokens(text) + self.num_special_tokens(pair=True)
             check_fixed_tokens(count, max_length)
-        if is_long(target := check_text(text if pair is None else pair, "the text")):
+        if self.is_long(target := check_text(text if pair is None else pair, "the text")):
             frame = self.encode("a") if pair is None else self.encode(text, "a")
             return iterate_windows(self._long_texts, target, frame, max_length, overlap)
         whole = self._encode([text], None if pair is None else [pair])[0]
@@ -365,22 +367,16 @@ class Tokenizer:
     def _encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
     ) -> list[tokenizers.Encoding]:
-        inputs: list[str] | list[tuple[str, str]] = _check_texts(texts)
+        inputs: list[str] | list[tuple[str, str]] = check_texts(texts)
         if pairs is not None:
             if len(pairs) != len(texts):
                 raise InputError(
                     f"got {len(texts):,} texts and {len(pairs):,} pairs",
                     fix="pass one pair for each text",
                 )
-            inputs = list(zip(_check_texts(texts), _check_texts(pairs), strict=True))
+            inputs = list(zip(check_texts(texts), check_texts(pairs), strict=True))
         with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             return self.backend.encode_batch(inputs, add_special_tokens=special)
-
-
-def _check_texts(texts: Sequence[str]) -> list[str]:
-    if isinstance(texts, str):
-        raise InputError("expected a list of texts, got a single string", fix="put it in a list")
-    return [check_text(text, f"text {number:,}") for number, text in enumerate(texts, 1)]
 
 
 def _detect_kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str:

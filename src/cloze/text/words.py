@@ -30,6 +30,10 @@ _IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 _SPACELESS = "\u3040-\u30ff\uff66-\uff9f\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _SEPARATOR = re.compile(rf"[\s{IDEOGRAPHS}{_SPACELESS}]")
 
+# A word of running text: letters and digits with apostrophes inside, or an ideograph
+WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
+PLAIN_WORD = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same for ASCII text, and faster
+
 WordSpans: TypeAlias = tuple[tuple[int, int], ...]  # (start, end) characters of each word
 
 

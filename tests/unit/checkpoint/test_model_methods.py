@@ -86,7 +86,7 @@ def test_a_model_exports_itself(tmp_path):
 @pytest.mark.parametrize("made", [text_model, vectors, lambda: translator("transformer")])
 def test_an_unsupported_method_names_those_that_are_supported(made):
     model = made()
-    for name in ("fill", "embed"):
+    for name in ("fill", "classify"):
         with raises(InputError, name, fix=tuple(model.capabilities)):
             getattr(model, name)("a [MASK]")
     with raises(InputError, "translate", fix=("fill", "embed")):

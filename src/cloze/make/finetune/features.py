@@ -101,7 +101,7 @@ def _fit_linear(
         torch.cat(train.vectors),
         torch.tensor([target for item in train.items for target in item.targets]),
         penalty=recipe.transfer.l2_penalty,
-        weights=class_weights(data, recipe, model.device),
+        weights=class_weights(data, recipe, next(model.feature_head.parameters()).device),
         smoothing=recipe.loss.label_smoothing,
         mix_penalty=recipe.transfer.mix_penalty,
     )
@@ -140,7 +140,8 @@ def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Mode
         own: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
         task = replace(task, **own)
     with seed_rng(torch.device("cpu"), recipe.run.seed):
-        feature_head = build_feature_head(spec, len(data.labels)).to(body.device)
+        feature_head = build_feature_head(spec, len(data.labels))
+        feature_head = feature_head.to(resolve_device(recipe.run.device))
     return replace(body, task=task, feature_head=feature_head.eval())
 
 
@@ -358,7 +359,7 @@ def _fit_network(
         return {**scored.scores, **scored.baseline, "score": data.score(scored)}
 
     objective = make_vector_objective(
-        class_weights(data, recipe, model.device),
+        class_weights(data, recipe, next(feature_head.parameters()).device),
         recipe.loss.label_smoothing,
         recipe.transfer.mix_penalty,
     )

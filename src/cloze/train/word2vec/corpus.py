@@ -6,7 +6,6 @@ A sentence is a row of the source (a line or a paragraph): windows do not cross 
 outside the vocabulary are skipped.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,16 +19,14 @@ from numpy.typing import NDArray
 from cloze.errors import InputError
 from cloze.progress import ProgressCallback
 from cloze.text.counting import count_chunks
-from cloze.text.words import IDEOGRAPHS
+from cloze.text.word_tokenizer import JOIN
+from cloze.text.words import PLAIN_WORD, WORD
 from cloze.train.config import Word2VecVocabulary
 
 IDS, ENDS = "ids.i32", "ends.i64"
 CHUNK = 10_000  # words between two updates of the learning rate, as in gensim and word2vec.c
 _BUFFER = 1 << 20  # words between two writes
-_WORD = re.compile(rf"[{IDEOGRAPHS}]|(?:(?![{IDEOGRAPHS}])[^\W_])+(?:['’][^\W\d_]+)*")
-_PLAIN = re.compile(r"[a-zA-Z0-9]+(?:'[a-zA-Z]+)*")  # the same for ASCII text, and faster
 MAX_COUNTED = 10_000_000  # distinct words or pairs of words in memory while counting
-JOIN = "_"
 
 Split = Callable[[str], list[str]]
 Texts = Callable[[], Iterable[str]]  # starts from the beginning each time
@@ -57,7 +54,7 @@ def split_text(
     if config.kind == "spaced":
         words = line.split()
     else:
-        words = (_PLAIN if line.isascii() else _WORD).findall(line)
+        words = (PLAIN_WORD if line.isascii() else WORD).findall(line)
     for pairs in phrases:
         words = join_phrases(words, pairs)
     return words
