@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import cloze
 from cloze.cli.app import app
 from grams import TEXT
 from helpers import check_mentions
@@ -74,7 +75,9 @@ def test_written_told_and_refused(run, models):
     check_mentions(wrong.stderr, "n-gram", "suggest, generate, score, evaluate")
 
 
-@pytest.mark.parametrize("flag", ["--temperature=2", "--top-k=5", "--top-p=0.9"])
+@pytest.mark.parametrize(
+    "flag", ["--temperature=2", "--top-k=5", "--top-p=0.9", "--min-p=0.1", "--beam=2"]
+)
 def test_greedy_has_nothing_to_draw(models, flag):
     asked = ["generate", str(models[0]), "the cat", "--max-new-tokens", "2", "--greedy"]
     ran = CliRunner().invoke(app, [*asked, flag])
@@ -82,6 +85,36 @@ def test_greedy_has_nothing_to_draw(models, flag):
     name = flag.strip("-").partition("=")[0]
     check_mentions(ran.stderr, name, "--greedy")
     assert CliRunner().invoke(app, [*asked, "--temperature=0"]).exit_code == 0
+
+
+def test_generated_by_beams_up_to_a_stop_string_and_in_a_stream(run, models):
+    asked = ["generate", models[1], "the cat", "--max-new-tokens", "6", "--no-stop"]
+    options = {"max_new_tokens": 6, "stop": False}
+    ran = run(*asked, "--beam", "3", "--n-best", "2", "--length-penalty", "0.5", "--json")
+    found = json.loads(ran.stdout)["continuations"]
+    expected = cloze.generate(models[1], "the cat", beam=3, n_best=2, length_penalty=0.5, **options)
+    assert [one["tokens"] for one in found] == [list(one.tokens) for one in expected]
+    assert [one["finish_reason"] for one in found] == ["length"] * 2
+    (whole,) = cloze.generate(models[1], "the cat", **options)
+    end = whole.continuation[4:6]
+    ran = run(*asked, "--stop-string", "never met", "--stop-string", end, "--include-stop-string")
+    assert ran.stdout.rstrip("\n").endswith(end)
+    assert whole.full_text.startswith(ran.stdout.rstrip("\n"))
+    assert run(*asked, "--stream").stdout == f"{whole.full_text}\n"
+    for more in (["--json"], ["--samples", "2"], ["the dog"], ["--beam", "2"]):
+        ran = run(*asked, "--stream", *more)
+        assert ran.returncode == 1
+        check_mentions(ran.stderr, "--stream", "one sample of one text")
+
+
+def test_contradictions_are_found_before_a_model_is_loaded(run):
+    for more, said in (
+        (["--beam", "2", "--top-p", "0.5"], ["top_p", "beam"]),
+        (["--stop-string", ""], ["stop string", "empty"]),
+    ):
+        ran = run("generate", "nowhere", "the", *more)
+        assert ran.returncode == 1
+        check_mentions(ran.stderr, *said)
 
 
 def test_a_flag_that_a_kind_does_not_know(run, folder):

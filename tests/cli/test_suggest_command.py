@@ -112,3 +112,36 @@ def test_rows_that_cannot_be_read_are_passed_over_when_asked(run, folder, tmp_pa
     texts = [json.loads(line)["text"] for line in ran.stdout.splitlines()]
     assert texts == ["the dog", "the cat"]
     check_mentions(ran.stderr.splitlines()[-1], "1")
+
+
+def test_words_are_appended_by_their_numbers(run, folder):
+    text, numbers = "the", []
+    for _ in range(2):
+        words = [one.word for one in cloze.suggest(cloze.load(folder), text, top=3).suggestions]
+        numbers.append(next(n for n, word in enumerate(words, 1) if word != "</s>"))
+        text += f" {words[numbers[-1] - 1]}"
+    lines = f"{numbers[0]}\nx\n9\n{numbers[1]}\n\n"
+    ran = run("suggest", folder, "the", "--top", "3", "--interactive", stdin=lines)
+    assert ran.returncode == 0, ran.stderr
+    *tables, last = ran.stdout.splitlines()
+    assert last == text
+    assert sum(line.startswith("\tword\t") for line in tables) == 3
+    assert [line.split("\t")[0] for line in tables[1:4]] == ["1", "2", "3"]
+    check_mentions(ran.stderr, "'x' is not a number from 1 to 3", "'9'")
+
+
+def test_choosing_words_ends_with_the_sentence_or_the_input(run, folder):
+    ran = run("suggest", folder, "--interactive", stdin="1")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "the"
+    first = cloze.suggest(cloze.load(folder), "the dog slept").suggestions
+    number = [one.word for one in first].index("</s>") + 1
+    ran = run("suggest", folder, "the dog slept", "--interactive", stdin=f"{number}\n1\n")
+    assert ran.stdout.splitlines()[-1] == "the dog slept"
+
+
+@pytest.mark.parametrize("more", [["a"], ["--json"], ["--file", "x.txt"]])
+def test_words_are_chosen_for_one_text(run, folder, more):
+    ran = run("suggest", folder, "the", *more, "--interactive")
+    assert ran.returncode == 1
+    check_mentions(ran.stderr, "--interactive", "one text")

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+import cloze
+from grams import text_model
 from helpers import check_mentions
 
 ENVIRONMENT = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "HF_HUB_OFFLINE": "1"}
@@ -98,3 +100,12 @@ def test_embeddings_are_printed_after_the_progress_bar_is_removed():
     screen = plain(output)
     assert screen.startswith("┏")  # the first line of the table
     assert " of 2" not in screen
+
+
+@pytest.mark.stress  # it imports torch in a process of its own
+def test_a_continuation_appears_on_a_terminal_while_it_is_generated(tmp_path):
+    folder = text_model(3).save(tmp_path / "ngram")
+    for arguments, text in ((["the cat"], "the cat"), ([], "")):
+        output, code = run_on_terminal("generate", folder, *arguments, "--seed", "3")
+        assert code == 0
+        assert plain(output).strip() == cloze.generate(folder, text, seed=3)[0].full_text

@@ -81,10 +81,18 @@ def test_greedy(both, penalties, stop):
 
 
 @pytest.mark.parametrize("stop", [True, False])
-@pytest.mark.parametrize("penalties", PENALTIES)
 @pytest.mark.parametrize(
-    ("beam", "length_penalty", "early_stopping"),
-    [(1, 1.0, "heuristic"), (2, 1.0, "heuristic"), (3, 0.0, "full"), (4, 2.0, "never")],
+    ("beam", "length_penalty", "early_stopping", "penalties"),
+    [
+        (2, 1.0, "heuristic", {}),
+        (3, 0.0, "heuristic", {"no_repeat_ngram_size": 2}),
+        (3, 0.0, "full", {"repetition_penalty": 1.7}),
+        (4, 2.0, "full", {}),
+        (4, 2.0, "heuristic", {"repetition_penalty": 1.2, "no_repeat_ngram_size": 1}),
+        (4, 0.5, "never", {"repetition_penalty": 0.8, "no_repeat_ngram_size": 3}),
+        (5, 1.0, "never", {}),
+        (1, 1.0, "heuristic", {"repetition_penalty": 1.3}),
+    ],
 )
 def test_beam_search(both, beam, length_penalty, early_stopping, penalties, stop):
     ours = cloze.generate(

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.decode import prompts as batching
-from cloze.decode.beam import beam_search
-from cloze.decode.config import BeamConfig, SamplingOptions
+from cloze.decode.config import SamplingOptions
 from cloze.decode.language import language_model
-from cloze.decode.prompts import make_prompt_decoder
 from cloze.decode.sampling import filter_probabilities
 from grams import text_model
 from helpers import tiny_model
@@ -36,6 +34,10 @@ OPTIONS = st.fixed_dictionaries(
         "temperature": st.sampled_from([0.0, 0.7, 1.0]),
         "top_k": st.sampled_from([None, 3]),
         "top_p": st.sampled_from([0.9, 1.0]),
+        "min_p": st.sampled_from([0.0, 0.05]),
+        "repetition_penalty": st.sampled_from([1.0, 1.3]),
+        "no_repeat_ngram_size": st.sampled_from([0, 0, 2]),
+        "stop_strings": st.sampled_from([(), ("at",), ("e c", "b")]),
         "stop": st.booleans(),
         "seed": st.integers(0, 99),
         "truncation": st.just("tail"),
@@ -46,7 +48,7 @@ BATCH_TOKENS = st.sampled_from([1, 40, 10_000])
 
 def assert_same(generations, others):
     for one, other in zip(generations, others, strict=True):
-        assert (one.tokens, one.finished) == (other.tokens, other.finished)
+        assert (one.tokens, one.finish_reason) == (other.tokens, other.finish_reason)
         assert one.continuation == other.continuation
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
 
@@ -81,23 +83,14 @@ def test_suggestions_do_not_depend_on_the_batch(name, texts, batch_tokens, top):
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=15, deadline=None)
-@given(texts=TEXTS, size=st.integers(1, 3), length=st.integers(1, 6))
-@torch.inference_mode()
-def test_beams_do_not_depend_on_the_batch(name, texts, size, length):
-    model = language_model(MODELS[name])
-    decoder, config = make_prompt_decoder(model), BeamConfig(beam=size, n_best=size)
-
-    def search(prompts):
-        tokens, state = decoder.start(prompts)
-        lengths = [length] * len(prompts)
-        return beam_search(decoder, state, tokens, config, eos_id=model.eos_id, max_lengths=lengths)
-
-    prompts = [model.encode_prompt(text) for text in texts]
-    for prompt, found in zip(prompts, search(prompts), strict=True):
-        (alone,) = search([prompt])
-        assert [one.tokens for one in found] == [one.tokens for one in alone]
-        scores, expected = ([one.score for one in some] for some in (found, alone))
-        np.testing.assert_allclose(scores, expected, atol=1e-4)
+@given(texts=TEXTS, batch_tokens=BATCH_TOKENS, beam=st.integers(2, 3), options=OPTIONS)
+def test_beams_do_not_depend_on_the_batch(name, texts, batch_tokens, beam, options):
+    sampling = ("samples", "temperature", "top_k", "top_p", "min_p")
+    options = {key: options[key] for key in options.keys() - sampling} | {"beam": beam, "n_best": 2}
+    with patch.object(batching, "BATCH_TOKENS", batch_tokens):
+        together = cloze.generate(MODELS[name], iter(texts), **options)
+    for text, found in zip(texts, together, strict=True):
+        assert_same(found, cloze.generate(MODELS[name], text, **options))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -106,7 +99,9 @@ def test_beams_do_not_depend_on_the_batch(name, texts, size, length):
 def test_a_sample_is_drawn_from_the_next_token_probabilities(name, text, options):
     """One token after another, from `next_log_probs` of the whole context."""
     model = language_model(MODELS[name])
-    sampling = SamplingOptions(**{key: options[key] for key in ("temperature", "top_k", "top_p")})
+    options = options | {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "stop_strings": ()}
+    names = ("temperature", "top_k", "top_p", "min_p")
+    sampling = SamplingOptions(**{key: options[key] for key in names})
     rng = torch.Generator().manual_seed(options["seed"])
     size = (options["samples"], options["max_new_tokens"])
     draws = torch.rand(size, generator=rng, dtype=torch.float64).tolist()

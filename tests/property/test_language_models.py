@@ -1,5 +1,6 @@
 """Properties of language models and of sampling."""
 
+import math
 from unittest.mock import patch
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
 from cloze.decode import sampling as sampling_module
 from cloze.decode.config import SamplingOptions
+from cloze.decode.history import History
 from cloze.decode.language import language_model
 from cloze.decode.sampling import draw_tokens, filter_probabilities
 from languages import VARIETIES, neural_model
@@ -33,10 +35,11 @@ def test_probabilities_sum_to_one(variety, words):
     temperature=st.floats(0.0, 3.0),
     top_k=st.none() | st.integers(1, 15),
     top_p=st.floats(0.01, 1.0),
+    min_p=st.floats(0.0, 1.0),
 )
-def test_filters_keep_the_most_probable_tokens(logs, temperature, top_k, top_p):
+def test_filters_keep_the_most_probable_tokens(logs, temperature, top_k, top_p, min_p):
     scores = torch.tensor([logs]).log_softmax(-1)
-    how = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
+    how = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     found, ids = filter_probabilities(scores, how)
     assert found.sum().item() == pytest.approx(1, abs=1e-9)
     assert found[0, 0] > 0
@@ -85,18 +88,69 @@ def test_context_windows_contain_the_sentence_so_far(ids, order, batch):
     temperature=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
     top_k=st.sampled_from([None, 1, 3, 7, 8, 30]),
     top_p=st.sampled_from([0.2, 0.9, 1.0]),
+    min_p=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
     seed=st.integers(0, 99),
 )
-def test_tokens_are_drawn_as_if_all_were_sorted(logs, temperature, top_k, top_p, seed):
+def test_tokens_are_drawn_as_if_all_were_sorted(logs, temperature, top_k, top_p, min_p, seed):
     """Also with many equal probabilities, of which the most probable 8 tokens are a part."""
     size = min(map(len, logs))
     log_probs = torch.tensor([row[:size] for row in logs])
     log_probs[:, seed % size] = 0.0  # one is possible
     log_probs = log_probs.log_softmax(-1)
     draws = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     probs, ids = filter_probabilities(log_probs, sampling)
     indices = (probs.cumsum(-1) <= draws[:, None]).sum(-1).minimum((probs > 0).sum(-1) - 1)
     with patch.object(sampling_module, "_TOP_TOKENS", 8):
         found = draw_tokens(log_probs, sampling, draws)
     assert found.tolist() == ids.gather(-1, indices[:, None])[:, 0].tolist()
+
+
+def filter_plainly(logits, context, *, temperature, top_k, top_p, min_p, penalty, size):
+    """The distribution of the next token by the definitions, one token after another."""
+    values = list(logits)
+    for token in set(context):
+        values[token] = values[token] * penalty if values[token] < 0 else values[token] / penalty
+    ngrams = {tuple(context[n : n + size]) for n in range(len(context) - size + 1)}
+    for token in range(len(values)):
+        if size and (*context[len(context) - size + 1 :], token) in ngrams:
+            values[token] = -math.inf
+    weights = [math.exp((value - max(values)) / temperature) for value in values]
+    ranked = sorted(range(len(values)), key=lambda token: -weights[token])
+    kept = ranked[: top_k or len(ranked)]
+    total, mass, nucleus = sum(weights[token] for token in kept), 0.0, []
+    for token in kept:
+        if mass < top_p:
+            nucleus.append(token)
+        mass += weights[token] / total
+    final = {token for token in nucleus if weights[token] >= min_p * weights[ranked[0]]}
+    total = sum(weights[token] for token in final)
+    return [weights[token] / total if token in final else 0.0 for token in range(len(values))]
+
+
+@given(
+    logits=st.lists(st.floats(-6, 6), min_size=5, max_size=9, unique=True),
+    context=st.lists(st.integers(0, 4), min_size=1, max_size=9),
+    temperature=st.floats(0.2, 3.0),
+    top_k=st.none() | st.integers(1, 10),
+    top_p=st.floats(0.05, 1.0),
+    min_p=st.floats(0.0, 0.9),
+    penalty=st.floats(0.5, 2.0),
+    size=st.integers(0, 4),
+)
+def test_the_filtered_distribution_is_that_of_the_definition(logits, context, size, **options):
+    """In float64, for all options together, in the order of `SamplingOptions`."""
+    penalty = options.pop("penalty")
+    expected = filter_plainly(logits, context, penalty=penalty, size=size, **options)
+    history = History(
+        [context, [0] * 12],  # beside a longer row
+        torch.device("cpu"),
+        repetition_penalty=penalty,
+        no_repeat_ngram_size=size,
+    )
+    logits = torch.tensor([logits] * 2, dtype=torch.float64)
+    constant = torch.full((2, 1), 1.25, dtype=torch.float64)
+    found = history.apply(logits - constant, constant)
+    probs, ids = filter_probabilities(found[:1], SamplingOptions(**options))
+    probs = torch.zeros_like(probs).scatter(1, ids, probs)
+    np.testing.assert_allclose(probs[0].numpy(), expected, atol=1e-9)

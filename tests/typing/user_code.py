@@ -19,7 +19,7 @@ from cloze.tasks.choose import Choice
 from cloze.tasks.classify import Classification
 from cloze.tasks.embed import TokenVectors
 from cloze.tasks.fill import FillResult
-from cloze.tasks.generate import Generations
+from cloze.tasks.generate import Generations, GenerationStream
 from cloze.tasks.info import Info
 from cloze.tasks.score import TextScore
 from cloze.tasks.similar import Similar
@@ -74,6 +74,11 @@ def use_one_text() -> None:
     assert_type(model.translate("ein Hund", beam=2), Translation)
     assert_type(model.generate("The", max_new_tokens=5, temperature=0.7), Generations)
     assert_type(model.generate(), Generations)
+    assert_type(model.generate("The", beam=4, n_best=2, stop_strings=["."]), Generations)
+    stream = model.generate("The", stream=True, repetition_penalty=1.2)
+    assert_type(stream, GenerationStream)
+    assert_type("".join(stream), str)
+    assert_type(stream.result, Generations)
     assert_type(model.suggest("The", top=3), Suggestions)
     assert_type(model.score("A text.").log_probability, float)
     assert_type(model.similar("king", top=3), Similar)

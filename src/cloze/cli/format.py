@@ -211,8 +211,8 @@ def _choice_rows(results: Results) -> Iterator[Row]:
             yield text, one.option + 1, one.text, format_probability(one.score)
 
 
-def print_suggest(found: "Iterable[Suggestions | Failure]") -> None:
-    """Print one table; it has a column for the text if there are several."""
+def print_suggest(found: "Iterable[Suggestions | Failure]", *, numbered: bool = False) -> None:
+    """Print one table; it has a column for the text if there are several, or for numbers."""
     results: list[Any] = [one for one in found if not _is_failure(one)]
     has_path = any(one.backoff_path for each in results for one in each.suggestions)
     bars = sys.stdout.isatty()  # other programs draw their own
@@ -220,6 +220,9 @@ def print_suggest(found: "Iterable[Suggestions | Failure]") -> None:
     rows = [(each.text, row) for each in results for row in _suggest_rows(each, bars, has_path)]
     if len(results) > 1:
         print_table(["after", *columns], [[text, *row] for text, row in rows])
+    elif numbered and results:
+        numbers = [[number, *row] for number, (_, row) in enumerate(rows, 1)]
+        print_table(["", *columns], numbers, title=f"{results[0].text} …")
     elif results:
         print_table(columns, [row for _, row in rows], title=f"{results[0].text} …")
 

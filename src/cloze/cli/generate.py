@@ -22,6 +22,7 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_generate, print_json_lines, print_stream
 from cloze.cli.outcomes import Outcomes, ignore_truncation
+from cloze.decode.config import GenerationOptions, check_stop_strings
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def generate(
     if greedy:
         _check_greedy(options)
         options["temperature"] = 0.0
+    GenerationOptions(**options)  # it is checked before the model is loaded
+    check_stop_strings(stop_strings or ())
     outcomes = Outcomes("texts", skip_bad=False)
     if not texts and not files and sys.stdin is not None and sys.stdin.isatty():
         texts = [""]

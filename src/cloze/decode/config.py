@@ -1,6 +1,6 @@
 """The settings of beam search and of sampling, importable without torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
@@ -229,3 +229,17 @@ class GenerationOptions(SamplingOptions):
             early_stopping=self.early_stopping,
             ranks_unfinished_last=False,
         )
+
+
+def check_stop_strings(stop_strings: Sequence[str]) -> tuple[str, ...]:
+    """The strings as a tuple; an empty one, or something else, is an error."""
+    if isinstance(stop_strings, str):
+        raise ConfigError(
+            f"stop_strings is {stop_strings!r}", fix=f"give a list: [{stop_strings!r}]"
+        )
+    for one in stop_strings:
+        if not isinstance(one, str):
+            raise ConfigError(f"a stop string is {one!r}", fix="use a list of str")
+        if not one:
+            raise ConfigError("a stop string is empty", fix="leave it out")
+    return tuple(stop_strings)

@@ -1,37 +1,11 @@
 """The text of generated tokens: stop strings, and chunks for streaming."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from cloze.errors import ConfigError
 from cloze.models.language import LanguageModel
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # stands for the bytes of an incomplete character
-
-
-def continuation_of(
-    model: LanguageModel, text: str, context: Sequence[int], ids: Sequence[int]
-) -> str:
-    """The text that the new ids add to the prompt, with a space where a new word begins."""
-    before, whole = model.decode(list(context)), model.decode([*context, *ids])
-    if not text.strip() or not whole.startswith(before):
-        written = model.decode(ids)
-        return written if not text or text[-1].isspace() else f" {written}"
-    written = whole.removeprefix(before)
-    return written.lstrip() if text[-1].isspace() else written
-
-
-def check_stop_strings(stop_strings: Sequence[str]) -> tuple[str, ...]:
-    """The strings as a tuple; an empty one, or something else, is an error."""
-    if isinstance(stop_strings, str):
-        raise ConfigError(
-            f"stop_strings is {stop_strings!r}", fix=f"give a list: [{stop_strings!r}]"
-        )
-    for one in stop_strings:
-        if not isinstance(one, str):
-            raise ConfigError(f"a stop string is {one!r}", fix="use a list of str")
-        if not one:
-            raise ConfigError("a stop string is empty", fix="leave it out")
-    return tuple(stop_strings)
 
 
 class ContinuationText:
@@ -46,7 +20,7 @@ class ContinuationText:
         *,
         include_stop_string: bool = False,
     ) -> None:
-        self._model, self._text, self._context = model, text, context
+        self._model, self._text, self._context = model, text, list(context)
         self._stop_strings = stop_strings
         self._include_stop_string = include_stop_string
 
@@ -78,7 +52,17 @@ class ContinuationText:
         return stable[: min(starts, default=len(stable))]
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return continuation_of(self._model, self._text, self._context, ids)
+        """The text that the ids add to the prompt, with a space where a new word begins."""
+        text, whole = self._text, self._model.decode([*self._context, *ids])
+        if not text.strip() or not whole.startswith(self._prompt):
+            written = self._model.decode(ids)
+            return written if not text or text[-1].isspace() else f" {written}"
+        written = whole.removeprefix(self._prompt)
+        return written.lstrip() if text[-1].isspace() else written
+
+    @cached_property
+    def _prompt(self) -> str:
+        return self._model.decode(self._context)
 
     def _find_stop_string(self, written: str) -> tuple[int, int] | None:
         """Start and end of the stop string that begins first; of several, the shortest."""

@@ -83,6 +83,7 @@ class TextGenerator:
             for start in range(0, len(numbers), self.samples)
         ]
 
+    @torch.inference_mode()
     def stream(self) -> Iterator[str | Hypothesis]:
         """The chunks of the first sample of the first text, then the whole continuation."""
         continuation, sent = self.continuations[0], ""

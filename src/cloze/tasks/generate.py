@@ -6,8 +6,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
-from cloze.decode.config import GenerationOptions
-from cloze.decode.continuation import check_stop_strings
+from cloze.decode.config import GenerationOptions, check_stop_strings
 from cloze.decode.core import FinishReason, Hypothesis
 from cloze.decode.generator import TextGenerator
 from cloze.errors import ConfigError, InputError

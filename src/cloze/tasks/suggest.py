@@ -8,6 +8,7 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
+from cloze.decode.continuation import ContinuationText
 from cloze.files import PathLike
 from cloze.models.language import LanguageModel, Logs
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
@@ -125,6 +126,13 @@ def suggest(
         if progress:
             progress("texts", len(results), len(texts))
     return results[0] if isinstance(text, str) else Results(results[n] for n in range(len(texts)))
+
+
+def append_word(model: LanguageModel | Model | PathLike, text: str, suggestion: Suggestion) -> str:
+    """The text with a suggested word after it, and a space between them where one belongs."""
+    model = open_language_model(model, "suggest")
+    context = model.encode_prompt(text)
+    return text + ContinuationText(model, text, context).decode([suggestion.id])
 
 
 def _iterate_next_log_probs(

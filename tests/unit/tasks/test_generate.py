@@ -5,7 +5,7 @@ import math
 import pytest
 
 import cloze
-from cloze.decode.continuation import continuation_of
+from cloze.decode.continuation import ContinuationText
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError
 from cloze.text.tokenizer_training import train_tokenizer
@@ -71,7 +71,7 @@ def test_pieces_know_whether_a_space_is_theirs():
     for more in (" mat", "s and", " 猫"):
         ids = model.encode_prompt(f"the cat{more}")
         assert ids[: len(context)] == context
-        assert continuation_of(model, "the cat", context, ids[len(context) :]) == more
+        assert ContinuationText(model, "the cat", context).decode(ids[len(context) :]) == more
 
 
 def test_what_is_wrong():
