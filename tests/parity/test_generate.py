@@ -1,11 +1,16 @@
 """Generation is that of transformers: greedy, beams and filters, token for token."""
 
+import random
+
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import cloze
+from cloze.decode.config import SamplingOptions
+from cloze.decode.history import History
+from cloze.decode.sampling import filter_probabilities
 from helpers import scramble
 
 pytestmark = pytest.mark.parity
@@ -78,6 +83,7 @@ def test_greedy(both, penalties, stop):
     )
     for prompt, found in zip(PROMPTS, ours, strict=True):
         assert [found[0].continuation] == generate_theirs(both, prompt, stop, **penalties)
+    assert stop or {found[0].finish_reason for found in ours} == {"length"}
 
 
 @pytest.mark.parametrize("stop", [True, False])
@@ -118,3 +124,36 @@ def test_beam_search(both, beam, length_penalty, early_stopping, penalties, stop
             **penalties,
         )
         assert [one.continuation for one in found] == theirs
+    if stop and length_penalty == 1 and beam > 1:
+        assert {one.finish_reason for found in ours for one in found} == {"end", "length"}
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_the_filtered_distribution(number):
+    """All options together, in their order, in float64."""
+    rng = random.Random(number)
+    options = {
+        "temperature": rng.choice([0.5, 1.0, 1.7]),
+        "top_k": rng.choice([None, 3, 20]),
+        "top_p": rng.choice([1.0, 0.9, 0.4]),
+        "min_p": rng.choice([0.0, 0.02, 0.3]),
+    }
+    penalty, size = rng.choice([1.0, 0.7, 1.6]), rng.choice([0, 1, 2])
+    torch.manual_seed(number)
+    logits = 3 * torch.randn(4, 50, dtype=torch.float64)
+    ids = torch.randint(0, 50, (4, 30))
+    processors = [
+        transformers.RepetitionPenaltyLogitsProcessor(penalty),
+        *([transformers.NoRepeatNGramLogitsProcessor(size)] if size else []),
+        transformers.TemperatureLogitsWarper(options["temperature"]),
+        *([transformers.TopKLogitsWarper(options["top_k"])] if options["top_k"] else []),
+        transformers.TopPLogitsWarper(options["top_p"]),
+        transformers.MinPLogitsWarper(options["min_p"]),
+    ]
+    expected = transformers.LogitsProcessorList(processors)(ids, logits.clone()).softmax(-1)
+    history = History(
+        ids.tolist(), ids.device, repetition_penalty=penalty, no_repeat_ngram_size=size
+    )
+    found, order = filter_probabilities(history.apply(logits), SamplingOptions(**options))
+    found = torch.zeros_like(found).scatter(1, order, found)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)

@@ -8,7 +8,6 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import cloze
 from cloze.checkpoint.model import Model
@@ -246,45 +245,3 @@ def test_settings_that_change_the_computation_are_refused():
     values = layout.write_config(make_config("gpt2", (), 0), ())
     with raises(cloze.errors.ConfigError, "scale_attn_by_inverse_layer_idx"):
         layout.read_config({**values, "scale_attn_by_inverse_layer_idx": True})
-
-
-def byte_level_tokenizer():
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(["The cat sat on the mat.", "A dog saw it."] * 50, trainer)
-    return transformers.GPT2TokenizerFast(tokenizer_object=backend)
-
-
-def test_greedy_generation_is_theirs_token_for_token(tmp_path):
-    """Prompts of several lengths in one batch, with a cache of keys and values."""
-    tokenizer = byte_level_tokenizer()
-    config = transformers.GPT2Config(
-        vocab_size=len(tokenizer),
-        n_embd=32,
-        n_layer=3,
-        n_head=4,
-        n_positions=64,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    peer = scramble(transformers.GPT2LMHeadModel(config).eval())
-    peer.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    prompts = ["The cat", "A dog saw it. The", "mat"]
-    ours = cloze.generate(
-        cloze.load(tmp_path), prompts, temperature=0.0, max_new_tokens=20, stop=False
-    )
-    for prompt, generated in zip(prompts, ours, strict=True):
-        given = tokenizer(prompt, return_tensors="pt")
-        theirs = peer.generate(**given, max_new_tokens=20, do_sample=False, pad_token_id=0)[0]
-        new = theirs[given["input_ids"].shape[1] :]
-        (one,) = generated.continuations
-        assert one.continuation == tokenizer.decode(new, skip_special_tokens=True)
-        assert len(one.tokens) == len(new)
