@@ -60,6 +60,7 @@ COMMANDS = {
 EXPORTS = {
     "ngram": "arpa",
     "word2vec": "word2vec",
+    "elmo": "allennlp",
     **{name: "huggingface" for name in ENCODERS if name != "gpt3"},  # transformers has no GPT-3
 }
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model, check_table_dtype, not_a_model_error
-from cloze.checkpoint.weights import LoadReport
+from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.data.input_files import split_endings
 from cloze.errors import MAX_MESSAGE, InputError
 from cloze.files import expand_user
@@ -34,7 +34,7 @@ def load(
     """Load a model: a folder, a built-in name, or "org/name" (Hugging Face's cache or hub).
 
     A file .arpa is an n-gram model; .txt, .vec and .bin are word vectors of word2vec, GloVe or
-    fastText. Both may be compressed.
+    fastText. Both may be compressed. A file .hdf5, or a folder with one, is a published ELMo.
 
     Args:
         source: the folder, name or file.
@@ -46,10 +46,15 @@ def load(
     """
     if not isinstance(source, str | os.PathLike):
         raise _not_a_source_error(source)
-    family = find_file_family(source)
-    if family is not None:
-        _check_dtype(family, dtype)
-        found: Model = resolve(family.files[split_endings(source)[0]])(source)
+    family, file = find_file_family(source), find_model_file(source)
+    if family is not None and file is not None:
+        if family.open is not None:
+            _check_dtype(family, dtype)
+        found: Model = resolve(family.files[split_endings(file)[0]])(file)
+        if family.open is None:
+            from cloze.device import resolve_device
+
+            found.to(resolve_device(device), dtype)
         return replace(found, folder=expand_user(source))
     contents = read_folder(source, kind=kind)
     if contents.family.open is not None:
@@ -105,10 +110,20 @@ def _load_feature_head(
 
 def find_file_family(source: str | os.PathLike[str]) -> Family | None:
     """The family of a file in the format of another program, by its suffix; None for others."""
-    if not os.path.isfile(expand_user(source)):  # noqa: PTH113 - never raises
+    file = find_model_file(source)
+    if file is None:
         return None
-    suffix = split_endings(source)[0]
+    suffix = split_endings(file)[0]
     return next((one for one in list_families().values() if suffix in one.files), None)
+
+
+def find_model_file(source: str | os.PathLike[str]) -> Path | None:
+    """The file itself, or the only HDF5 file of a folder without config.json (a published ELMo)."""
+    path = expand_user(source)
+    if os.path.isdir(path) and not os.path.exists(path / CONFIG_FILE):  # noqa: PTH110, PTH112
+        found = list(path.glob("*.hdf5"))
+        return found[0] if len(found) == 1 else None
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - never raises
 
 
 def print_report(report: LoadReport, folder: Path) -> None:

@@ -14,12 +14,16 @@ def export(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help="word2vec (word vectors), arpa (n-gram models) or huggingface (encoders).",
+            help="word2vec (word vectors), arpa (n-gram models), allennlp (ELMo) or huggingface "
+            "(encoders).",
         ),
     ],
     model: ModelFolder,
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="File to write, or folder for huggingface.")
+        Path,
+        typer.Argument(
+            metavar="OUT", help="File to write, or folder for allennlp and huggingface."
+        ),
     ],
     *,
     no_header: Annotated[

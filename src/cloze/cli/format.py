@@ -349,9 +349,18 @@ def _token_rows(alignment: "TokenAlignment") -> Iterator[Row]:
     found = alignment.to_dict()
     columns = (found[name] for name in ("tokens", "ids", "offsets", "words", "type_ids"))
     return (
-        (token, str(id_), *(("", "") if word is None else (f"{start}–{end}", word)), type_id)
+        (token, _format_id(id_), *(("", "") if word is None else (f"{start}–{end}", word)), type_id)
         for token, id_, (start, end), word, type_id in zip(*columns, strict=True)
     )
+
+
+def _format_id(id_: "int | tuple[int, ...]") -> str:
+    """A number, or the characters of a word without their padding."""
+    if isinstance(id_, int):
+        return str(id_)
+    from cloze.text.word_characters import PADDING
+
+    return " ".join(str(one) for one in id_ if one != PADDING)
 
 
 def print_info(found: "Info") -> None:

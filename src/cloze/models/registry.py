@@ -167,7 +167,12 @@ def _elmo_capabilities(contents: Contents) -> dict[str, str]:
         }
     elif "lm" in contents.task_heads:
         found["evaluate"] = "perplexity of both directions and bits per byte"
-    return {**found, "embed": "embeddings of texts or words", **_TEXT}
+    return {
+        **found,
+        "embed": "embeddings of texts or words",
+        "export": "options.json and weights.hdf5, as AllenNLP reads them",
+        **_TEXT,
+    }
 
 
 def _translator(contents: Contents) -> dict[str, str]:
@@ -407,6 +412,7 @@ for _family in (
         vocabulary="words",
         recipe="elmo",
         language_model="cloze.decode.elmo:ElmoLanguageModel",
+        files={".hdf5": "cloze.checkpoint.elmo:load_published"},
     ),
     Family(
         name="ulmfit",

@@ -19,6 +19,12 @@ def _write_arpa(model: Model, out: Path, *, force: bool) -> Path:
     return save_arpa(model, out, force=force)
 
 
+def _write_allennlp(model: Model, out: Path, *, force: bool) -> Path:
+    from cloze.checkpoint.elmo import save_published
+
+    return save_published(model, out, force=force)
+
+
 @dataclass(frozen=True)
 class Format:
     """A file format: the models it supports, and how it is written."""
@@ -39,14 +45,18 @@ FORMATS = {
         "an n-gram model",
         lambda model, out, force: _write_arpa(model, out, force=force),
     ),
+    "allennlp": Format(
+        ("elmo",), "an ELMo", lambda model, out, force: _write_allennlp(model, out, force=force)
+    ),
     "huggingface": Format(
         ("encoder",),
         "an encoder that transformers has a class for",
         lambda model, out, force: model.save(out, force=force),
     ),
 }
-"""word2vec text format (binary for .bin files), ARPA (compressed for .gz files), and the folder
-layout of `transformers`."""
+"""word2vec text format (binary for .bin files), ARPA (compressed for .gz files), the published
+layout of ELMo, and the folder layout of `transformers`."""
+FOLDERS = ("allennlp", "huggingface")  # formats that are not a single file
 
 
 def check_format(format: str, model: object) -> None:
@@ -67,7 +77,7 @@ def export(
     header: bool = True,
     force: bool = False,
 ) -> Path:
-    """Write a model in the format word2vec, arpa (both files) or huggingface (a folder).
+    """Write a model in the format word2vec, arpa (files), allennlp or huggingface (folders).
 
     Without `header`, the first line, word2vec files have the format of GloVe.
     """
@@ -90,7 +100,7 @@ def export(
         raise InputError(
             f"the format {format} has no header to leave out", fix="leave out --no-header"
         )
-    target = check_output_path(out, force, file=format != "huggingface")
+    target = check_output_path(out, force, file=format not in FOLDERS)
     options = {} if header else {"header": False}
     overwrite = force or target.exists()  # without force, an existing folder is empty
     return wanted.write(model, target, overwrite, **options)

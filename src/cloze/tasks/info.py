@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cloze.checkpoint.contents import FolderContents, read_folder
-from cloze.checkpoint.load import find_file_family, load
+from cloze.checkpoint.load import find_file_family, find_model_file, load
 from cloze.checkpoint.model import Model, compute_max_length, not_a_model_error
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, NSP_LABELS, list_heads
 from cloze.checkpoint.weights import (
@@ -262,16 +262,19 @@ def _head_labels(labels: tuple[str, ...], heads: tuple[str, ...]) -> tuple[str, 
 def _describe_file(path: Path, family: Family) -> Info:
     """Describe a file in the format of another library; the whole file is read."""
     found = _describe_model(load(path))
-    suffix = split_endings(path)[0]
-    stored_as = "ARPA" if family.name == "ngram" else "binary" if suffix == ".bin" else "text"
+    formats = {".bin": "binary", ".arpa": "ARPA", ".hdf5": "HDF5"}
+    file = find_model_file(path)
+    assert file is not None
+    suffix, has_tokenizer = split_endings(file)[0], family.name == "elmo"
     return replace(
         found,
         folder=str(path),
-        dtypes={stored_as: found.total_parameters},
-        size_bytes=path.stat().st_size,
-        # a file has no tokenizer
+        dtypes={formats.get(suffix, "text"): found.total_parameters},
+        size_bytes=file.stat().st_size,
         capabilities={
-            name: what for name, what in found.capabilities.items() if name != "tokenize"
+            name: what
+            for name, what in found.capabilities.items()
+            if name != "tokenize" or has_tokenizer
         },
     )
 

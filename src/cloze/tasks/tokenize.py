@@ -5,6 +5,7 @@ from os import PathLike
 from typing import overload
 
 from cloze.checkpoint.contents import find_body, read_family, read_folder
+from cloze.checkpoint.load import find_file_family, load
 from cloze.checkpoint.model import (
     Model,
     check_capability,
@@ -54,22 +55,30 @@ def open_tokenizer(model: Model | Tokenizer | str | PathLike[str]) -> Tokenizer:
     if isinstance(model, Tokenizer):
         return model
     if isinstance(model, str | PathLike):
-        path = find_path(model)
-        if path is None or path.is_dir():
-            folder = find_body(find_folder(model))
-            family = read_family(folder)
-            if family is not None and family.vocabulary == "none":
-                raise unsupported_function_error(read_folder(model), "tokenize")
-            return load_tokenizer(folder)
-        if path.suffix not in (".json", ".txt"):
-            raise InputError(
-                f"{path} is not a tokenizer file",
-                fix="use a model folder, or a tokenizer.json or vocab.txt file",
-            )
-        return Tokenizer.load(path)
+        return _load_tokenizer(model)
     if isinstance(model, Model):
         check_capability(model, "tokenize")
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, Tokenizer):
         raise not_a_model_error(model)
     return tokenizer
+
+
+def _load_tokenizer(source: str | PathLike[str]) -> Tokenizer:
+    family = find_file_family(source)
+    if family is not None and family.open is None:  # a file with a network: a published ELMo
+        tokenizer: Tokenizer = load(source, device="cpu").tokenizer
+        return tokenizer
+    path = find_path(source)
+    if path is None or path.is_dir():
+        folder = find_body(find_folder(source))
+        family = read_family(folder)
+        if family is not None and family.vocabulary == "none":
+            raise unsupported_function_error(read_folder(source), "tokenize")
+        return load_tokenizer(folder)
+    if path.suffix not in (".json", ".txt"):
+        raise InputError(
+            f"{path} is not a tokenizer file",
+            fix="use a model folder, or a tokenizer.json or vocab.txt file",
+        )
+    return Tokenizer.load(path)

@@ -171,7 +171,15 @@ class WordCharacterTokenizer(Tokenizer):
 
     def _with_rows(self, found: TokenAlignment, texts: Sequence[str]) -> TokenAlignment:
         rows = self._make_rows(found.ids, found.tokens, found.offsets, found.sequence_ids, texts)
-        return replace(found, ids=rows)
+        tokens = [
+            texts[sequence][slice(*offsets)]
+            if token == self.unk_token and sequence is not None
+            else token
+            for token, offsets, sequence in zip(
+                found.tokens, found.offsets, found.sequence_ids, strict=True
+            )
+        ]
+        return replace(found, ids=rows, tokens=tokens)
 
     def _make_rows(
         self,
