@@ -26,7 +26,7 @@ from cloze.data.sources import Source, Sources, read_rows
 from cloze.decode.language import language_model
 from cloze.decode.neural import LSTMLanguageModel
 from cloze.device import resolve_device
-from cloze.errors import InputError
+from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, write_json
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.ngram import train_lm_tokenizer
@@ -84,7 +84,10 @@ def pretrain_language(
     texts = resolve_sources(sources, recipe.data.sources)
     data = replace(recipe.data, sources=name_sources(texts), dev=name_sources(recipe.data.dev))
     named = replace(recipe, data=data)
-    with start_sequence_model(out, named, force=force) as (folder, made, base):
+    with start_sequence_model(
+        out, named, force=force, load_vocabulary=lambda path: _load_vocabulary(path, recipe)
+    ) as (folder, made, base):
+        _check_base(made, base)
         lines = read_lines(texts, made.data)
         prepare_folder(folder, made.to_file())
         return _train(lines, folder, made, base, callbacks or CallbackList())
@@ -304,7 +307,7 @@ def _train_tokenizer(
 ) -> Tokenizer:
     table = recipe.vocabulary
     if table.folder is not None:
-        return _adapt_tokenizer(Tokenizer.load(table.folder), recipe)
+        return _load_vocabulary(table.folder, recipe)
     trained = train_lm_tokenizer(
         lines,
         kind=table.kind,
@@ -314,6 +317,19 @@ def _train_tokenizer(
         progress=callbacks.on_progress,
     )
     return _adapt_tokenizer(trained, recipe)
+
+
+def _load_vocabulary(folder: str, recipe: LanguageModelRecipe) -> Tokenizer:
+    return _adapt_tokenizer(Tokenizer.load(folder), recipe)
+
+
+def _check_base(recipe: LanguageModelRecipe, base: Model | None) -> None:
+    """Raise if the model to continue cannot predict words."""
+    if base is not None and getattr(base.config, "output", "") == "none":
+        raise ConfigError(
+            f"{recipe.model.init_from} is an ELMo without an output layer, as published models are",
+            fix="train a new one, without --init-from; this one works with embed and as features",
+        )
 
 
 def _adapt_tokenizer(tokenizer: Tokenizer, recipe: LanguageModelRecipe) -> Tokenizer:

@@ -24,6 +24,15 @@ TINY = {
         "run.batch_size=16",
     ],
     "lstm": ["model.hidden_size=12", "run.batch_size=4", "run.bptt_length=5"],
+    "elmo": [
+        "model.filter_widths=[1, 2]",
+        "model.filter_counts=[6, 8]",
+        "model.projection_size=8",
+        "model.cell_size=12",
+        "model.num_candidates=8",
+        "run.batch_size=4",
+        "run.bptt_length=8",
+    ],
 }
 AWD = [
     "model.embedding_size=6",
@@ -104,6 +113,8 @@ def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
         ("lstm", []),
         ("lstm", ["model.cell=gru"]),
         ("lstm", AWD),
+        ("elmo", []),
+        ("elmo", ["model.output=cnn", "model.carry_state=true"]),
     ],
 )
 def test_a_run_that_stopped_goes_on_exactly(kind, own, text, tmp_path):

@@ -9,13 +9,14 @@ import cloze
 from cloze.errors import ConfigError, InputError
 from grams import TEXT, text_model
 from helpers import Watch, raises, tiny_model
-from languages import neural_model
+from languages import elmo_model, neural_model
 from translators import TEXTS, translator
 
 STILL = ["optimizer.lr=1e-12", "optimizer.weight_decay=0.0"]  # so that a step moves nothing
 KINDS = {
     "nnlm": lambda: neural_model("nnlm"),
     "lstm": lambda: neural_model("lstm"),
+    "elmo": elmo_model,
     "transformer": lambda: translator("transformer"),
     "seq2seq": lambda: translator("bahdanau"),
 }
@@ -28,7 +29,7 @@ def base(request, tmp_path):
 
 def on(base, out, *settings, **options):
     """A run that goes on with new text, by the door of its kind."""
-    if cloze.load(base).config.family in ("nnlm", "lstm"):
+    if cloze.load(base).config.family in ("nnlm", "lstm", "elmo"):
         start, small = f'model.init_from="{base}"', ["run.batch_size=4", "run.bptt_length=5"]
         lines = [[*TEXT, "a word it never saw"]]
         return cloze.pretrain(lines, out, settings=[start, *small, *settings], **options)
@@ -80,7 +81,7 @@ def test_such_a_run_that_stopped_goes_on_exactly(kind, tmp_path):
 
 
 def test_what_the_model_brings_is_not_asked_for(base, tmp_path):
-    for setting in ("model.hidden_size=8", "vocabulary.size=300"):
+    for setting in ("model.dropout=0.5", "vocabulary.size=300"):
         with raises(ConfigError, setting.split("=")[0]):
             on(base, tmp_path / "on", "run.steps=1", setting)
     with raises(InputError, "--out"):

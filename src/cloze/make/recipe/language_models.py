@@ -106,6 +106,15 @@ class LanguageModelRecipe(SequenceModelRecipe):
     data: LanguageModelData = field(default_factory=LanguageModelData)
     run: LanguageModelRun = field(default_factory=LanguageModelRun)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = self.vocabulary.kind
+        if self.model.family == "elmo" and kind not in ("word", "spaced"):
+            raise ConfigError(
+                f"vocabulary.kind is {kind!r}, but ELMo reads whole words by their characters",
+                fix='set vocabulary.kind to "word", or to "spaced" for text that is tokenized',
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationLoss(Config):
