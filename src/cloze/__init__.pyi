@@ -4,6 +4,8 @@ from cloze import callbacks as callbacks
 from cloze.checkpoint.load import load as load
 from cloze.checkpoint.model import Model as Model
 from cloze.checkpoint.source import builtin as builtin
+from cloze.data.midi import read_midi as read_midi
+from cloze.data.midi import write_midi as write_midi
 from cloze.errors import ClozeError as ClozeError
 from cloze.make.demo import demo as demo
 from cloze.make.distill.job import distill as distill
@@ -25,6 +27,7 @@ from cloze.tasks.export import export as export
 from cloze.tasks.fill import fill as fill
 from cloze.tasks.generate import generate as generate
 from cloze.tasks.info import info as info
+from cloze.tasks.music import plot_music as plot_music
 from cloze.tasks.score import score as score
 from cloze.tasks.score import score_pairs as score_pairs
 from cloze.tasks.similar import analogy as analogy

@@ -260,6 +260,20 @@ def print_generate(results: Results) -> None:
                 print_text(found.full_text)
 
 
+def print_music(results: Results, *, midi: str | None, piano_roll: str | None) -> None:
+    """Write the events of one continuation to files, and print their names."""
+    from cloze.data.midi import write_midi
+    from cloze.tasks.music import plot_music
+
+    for one in results:
+        if not _is_failure(one):
+            figure = plot_music(one[0].full_text, prompt=one.text)
+            if midi is not None:
+                print_text(f"{write_midi(one[0].full_text, midi)}: {figure.detail}")
+            if piano_roll is not None:
+                print_text(f"{figure.save(piano_roll)}: {figure.detail}")
+
+
 def print_stream(text: str, stream: "GenerationStream") -> "Generations":
     """Print a text and the chunks of its continuation as they come; return the result."""
     for chunk in chain([text], stream):

@@ -20,7 +20,7 @@ from cloze.cli.common import (
     Texts,
     read_inputs,
 )
-from cloze.cli.format import print_generate, print_json_lines, print_stream
+from cloze.cli.format import print_generate, print_json_lines, print_music, print_stream
 from cloze.cli.outcomes import Outcomes, ignore_truncation
 from cloze.decode.config import GenerationOptions, check_stop_strings
 from cloze.errors import InputError
@@ -71,6 +71,15 @@ def generate(
             "sample of one text).",
         ),
     ] = None,
+    midi: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Music: write the events as a MIDI file, instead of printing them."
+        ),
+    ] = None,
+    piano_roll: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Music: draw the notes as an SVG file.")
+    ] = None,
     truncation: PromptTruncation = None,
     files: Files = None,
     text_column: TextColumn = None,
@@ -93,13 +102,10 @@ def generate(
     inputs = read_inputs(texts, files, text_column)
     first = list(islice(inputs, 2))
     is_single = len(first) == 1 and samples == 1 and "beam" not in options
-    if stream and (as_json or not is_single):
-        raise InputError(
-            "--stream prints one sample of one text, without --json and --beam",
-            fix="leave out --stream",
-        )
+    is_music = midi is not None or piano_roll is not None
+    _check_single(is_single and not as_json, stream=bool(stream), is_music=is_music)
     if stream is None:
-        stream = is_single and not as_json and sys.stdout.isatty()
+        stream = is_single and not is_music and not as_json and sys.stdout.isatty()
 
     from cloze.checkpoint.load import load
 
@@ -131,8 +137,25 @@ def generate(
         outcomes.add(truncated_chars=result.truncated_chars)
         outcomes.finish()
         return
+    show: Callable[[Any], None] = print_json_lines if as_json else print_generate
+    if is_music:
+        show = partial(print_music, midi=midi, piano_roll=piano_roll)
     with outcomes.predict(generate_all, chain(first, inputs), ["text"], quiet=quiet) as results:
-        (print_json_lines if as_json else print_generate)(results)
+        show(results)
+
+
+def _check_single(is_single: bool, *, stream: bool, is_music: bool) -> None:
+    """Raise unless there is one sample of one text, where the output is for one."""
+    if stream and (is_music or not is_single):
+        raise InputError(
+            "--stream prints one sample of one text, without --json, --beam and --midi",
+            fix="leave out --stream",
+        )
+    if is_music and not is_single:
+        raise InputError(
+            "--midi and --piano-roll write one sample of one text, without --json and --beam",
+            fix="leave out the other options, and run it once for each file",
+        )
 
 
 def _check_greedy(options: "Mapping[str, Any]") -> None:

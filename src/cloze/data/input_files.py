@@ -29,6 +29,8 @@ TEXT_FORMATS: Mapping[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".mid": "midi",
+    ".midi": "midi",
 }
 
 # Endings of compressed files.

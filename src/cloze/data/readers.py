@@ -60,6 +60,8 @@ def read_file(path: Path, column: str | None) -> Iterator[RowOrError]:
     format_ = detect_file_format(path)
     if format_ == "parquet":
         return check_complete(_read_parquet_text(path, column), str(path))
+    if format_ == "midi":
+        return check_complete(_read_midi_events(path), str(path))
     return check_complete(_read_text_format(path, READERS[format_], column), str(path))
 
 
@@ -229,6 +231,13 @@ def _read_parquet_text(path: Path, column: str | None) -> Iterator[RowOrError]:
         else:
             ((name, value),) = found[1].items()
             yield make_row(value, str(path), found[0], name)
+
+
+def _read_midi_events(path: Path) -> Iterator[RowOrError]:
+    """The events of a MIDI file, which are one document."""
+    from cloze.data.midi import read_midi
+
+    yield Row(read_midi(path), str(path), 1, is_document=True)
 
 
 def _choose_text_columns(names: Sequence[str], column: str | None, where: str) -> list[str]:

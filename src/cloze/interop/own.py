@@ -189,6 +189,7 @@ SEQ2SEQ = OwnLayout(
         (r"^score\.sharpness$", "score.scale"),
     ),
 )
+MUSIC_TRANSFORMER = HeadLayout(family="music-transformer")
 TRANSFORMER = OwnLayout(
     family="transformer",
     required=("vocab_size", "bos_id", "eos_id"),

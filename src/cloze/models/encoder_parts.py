@@ -1,10 +1,10 @@
-"""Build the parts that BERT, DistilBERT and RoBERTa have in common."""
+"""Build the parts that several encoders have in common."""
 
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.attention import Attention
-from cloze.nn.block import FeedForward, PostNormBlock
+from cloze.nn.block import FeedForward, PostNormBlock, PreNormBlock
 from cloze.nn.heads import MLMHead
-from cloze.nn.layers import ACTIVATIONS
+from cloze.nn.layers import ACTIVATIONS, LayerNorm
 
 
 def build_post_norm_block(config: EncoderConfig) -> PostNormBlock:
@@ -15,6 +15,19 @@ def build_post_norm_block(config: EncoderConfig) -> PostNormBlock:
         FeedForward(size, config.intermediate_size, activation),
         dropout=config.dropout,
         norm_eps=config.norm_eps,
+    )
+
+
+def build_pre_norm_block(config: EncoderConfig, attention: Attention) -> PreNormBlock:
+    """One block of GPT-2, with this attention."""
+    size = config.hidden_size
+    return PreNormBlock(
+        attention,
+        FeedForward(size, config.intermediate_size, ACTIVATIONS[config.activation]),
+        attention_norm=LayerNorm(size, eps=config.norm_eps),
+        ffn_norm=LayerNorm(size, eps=config.norm_eps),
+        dropout=config.dropout,
+        ffn_dropout=config.dropout,
     )
 
 

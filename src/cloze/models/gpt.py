@@ -13,13 +13,13 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.gpt import GPT3Config, GPTConfig
-from cloze.models.encoder_parts import build_post_norm_block
+from cloze.models.encoder_parts import build_post_norm_block, build_pre_norm_block
 from cloze.nn.attention import Attention
-from cloze.nn.block import Block, FeedForward, PreNormBlock
+from cloze.nn.block import Block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LinearHead, LMHead, TaskHead
-from cloze.nn.layers import ACTIVATIONS, LayerNorm
+from cloze.nn.layers import LayerNorm
 
 
 class GPT(Encoder):
@@ -64,18 +64,17 @@ class GPT2(GPT):
 
     @staticmethod
     def build_block(config: GPTConfig, layer: int) -> Block:
-        size, window_size = config.hidden_size, None
+        window_size = None
         if isinstance(config, GPT3Config) and config.is_local(layer):
             # of a window, half is on each side, and a causal mask leaves the left one
             window_size = 2 * (config.window_size - 1)
-        return PreNormBlock(
-            Attention(size, config.num_heads, config.attention_dropout, window_size=window_size),
-            FeedForward(size, config.intermediate_size, ACTIVATIONS[config.activation]),
-            attention_norm=LayerNorm(size, eps=config.norm_eps),
-            ffn_norm=LayerNorm(size, eps=config.norm_eps),
-            dropout=config.dropout,
-            ffn_dropout=config.dropout,
+        attention = Attention(
+            config.hidden_size,
+            config.num_heads,
+            config.attention_dropout,
+            window_size=window_size,
         )
+        return build_pre_norm_block(config, attention)
 
     @staticmethod
     def build_final_norm(config: GPTConfig) -> LayerNorm:

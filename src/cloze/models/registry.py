@@ -363,6 +363,17 @@ for _family in (
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
+        name="music-transformer",
+        description="a Music Transformer",
+        kind="encoder",
+        config="cloze.models.configs.music_transformer:MusicTransformerConfig",
+        module="cloze.models.music_transformer:MusicTransformer",
+        layout="cloze.interop.own:MUSIC_TRANSFORMER",
+        capabilities=encoder_capabilities,
+        recipe="music",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
+    ),
+    Family(
         name="ngram",
         description="an n-gram model",
         kind="language_model",

@@ -172,6 +172,8 @@ class Attention(nn.Module):
     each token attends to half of it on each side.
     """
 
+    supports_varlen = True  # rows whose lengths only the device knows
+
     def __init__(
         self,
         hidden_size: int,

@@ -106,6 +106,11 @@ class Encoder(nn.Module):
         selected.__dict__["_modules"] = {**self._modules, "task_heads": heads}
         return selected
 
+    @property
+    def supports_varlen(self) -> bool:
+        """Whether all blocks can read rows whose lengths only the device knows (`Varlen`)."""
+        return all(block.attention.supports_varlen for block in self.blocks)
+
     def uses_pooler(self, head: str) -> bool:
         """Whether a head reads one pooled vector per sequence, instead of every token."""
         return bool(self.task_heads[head].uses_pooler)

@@ -122,7 +122,8 @@ def causal_lm_objective(
     that it has the weights of a masked LM.
     """
     row = batch.gather_tokens()
-    hidden = model(row.ids, make_layout(batch, row), row.token_type_ids)  # n d
+    layout = make_layout(batch, row, varlen=model.supports_varlen)
+    hidden = model(row.ids, layout, row.token_type_ids)  # n d
     operands = model.lm_head_operands(hidden)
     loss, hits = fused_linear_cross_entropy(*operands, make_next_token_targets(row))
     return {"lm": loss, "lm.accuracy": hits}
@@ -134,10 +135,10 @@ def make_next_token_targets(row: TokenRow) -> Tensor:
     return torch.where(continues, row.ids.roll(-1), IGNORE_INDEX)
 
 
-def make_layout(batch: CorpusSliceBatch, row: TokenRow) -> Varlen | Packed:
+def make_layout(batch: CorpusSliceBatch, row: TokenRow, *, varlen: bool = True) -> Varlen | Packed:
     """The layout of a batch's row: on a GPU of one shape for every batch, else by the lengths."""
     device = batch.corpus.device
-    if device.type == "cuda":
+    if device.type == "cuda" and varlen:
         return Varlen(row.cu_seqlens, row.positions, batch.max_seqlen)
     whole, rest = divmod(batch.capacity - batch.size, batch.max_seqlen)
     padding = [batch.max_seqlen] * whole + [rest] * (rest > 0)  # sequences of their own

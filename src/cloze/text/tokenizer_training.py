@@ -30,6 +30,7 @@ from cloze.text.counting import (
     split_bert_words,
     split_with_spaces,
 )
+from cloze.text.music import EVENT_WORDS
 from cloze.text.tokenizer import Tokenizer
 
 WHITESPACE_TOKENS = {"unk": "<unk>", "bos": "<s>", "eos": "</s>"}
@@ -54,7 +55,8 @@ def train_tokenizer(  # noqa: PLR0913 - the options are keyword-only arguments
 
     Args:
         texts: any iterable: lines of files, documents. Memory use does not depend on its length.
-        kind: `wordpiece` (BERT), `bpe` (byte-level, GPT-2), `word` or `char`.
+        kind: `wordpiece` (BERT), `bpe` (byte-level, GPT-2), `word`, `char`, or `midi` (the events
+            of music; nothing is learned from the texts).
         vocab_size: maximum number of ids, special tokens included.
         lowercase: defaults to True for wordpiece and word (as in the first BERT), else False.
         strip_accents: defaults to the value of `lowercase`.
@@ -200,11 +202,19 @@ def _train_characters(count: CountChunks, options: _Options) -> Tokenizer:
     return Tokenizer(backend, special_tokens=BERT_TOKENS)
 
 
+def _make_event_vocabulary(count: CountChunks, options: _Options) -> Tokenizer:  # noqa: ARG001
+    """The events of music: always the same ones, whatever the text."""
+    normalizer = backends.build_bert_normalizer(lowercase=True, strip_accents=None, chinese=False)
+    vocab = _assign_ids([*BERT_TOKENS.values(), *EVENT_WORDS])
+    return Tokenizer(backends.build_word_level(vocab, normalizer), special_tokens=BERT_TOKENS)
+
+
 _TRAINERS = {
     "wordpiece": _train_wordpiece,
     "bpe": _train_bpe,
     "word": _train_word_level,
     "char": _train_characters,
+    "midi": _make_event_vocabulary,
 }
 
 

@@ -230,7 +230,8 @@ def training_state(
     recipe, blocks = setup.recipe, setup.model.module.blocks
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
-        if setup.is_resident and distributed.device.type == "cuda":
+        is_static = setup.is_resident and setup.model.module.supports_varlen
+        if is_static and distributed.device.type == "cuda":
             from cloze.train.compiled import compile_encoders
 
             compile_encoders(module)

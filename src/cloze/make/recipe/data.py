@@ -250,8 +250,11 @@ class VocabularyConfig(Config):
         Flag("--vocabulary", "FOLDER"),
     ] = None
     kind: Annotated[
-        Literal["wordpiece", "bpe", "word", "spaced", "char"],
-        Help("Type of tokenizer; spaced: words as they are separated by spaces in the text"),
+        Literal["wordpiece", "bpe", "word", "spaced", "char", "midi"],
+        Help(
+            "Type of tokenizer; spaced: words as they are separated by spaces in the text; midi: "
+            "the events of music"
+        ),
     ] = "wordpiece"
     size: Annotated[VocabularySize, Flag("--vocabulary-size", "N")] = 30_000
     lowercase: Lowercase = None
