@@ -54,6 +54,13 @@ def make_arpa(out: Path) -> None:
     cloze.export("arpa", "runs/ngram", out)
 
 
+def make_music(out: Path) -> None:
+    """A scale, in two files."""
+    notes = [f"on{pitch} wait20 off{pitch}" for pitch in range(60, 72)]
+    for name in ("a", "b"):
+        cloze.write_midi(" ".join(notes), out / f"{name}.mid")
+
+
 # what a document may name without having made it before
 MODELS: dict[str, Callable[[Path], object]] = {
     "runs/bert": make_bert,
@@ -79,6 +86,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "their.arpa": make_arpa,
     "runs/en-de": make_translator,
     "runs/more": make_translator,
+    "midi": make_music,
+    "other-midi": make_music,
+    "beginning.mid": lambda out: cloze.write_midi("on60 wait20 off60", out),
     "VOCABULARY": lambda out: cloze.vocabulary("text/*.txt", out=out, size=200),
 }
 NEEDS = {

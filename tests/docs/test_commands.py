@@ -53,6 +53,7 @@ SUBSTITUTIONS = [
     (r"\bTEXT\b", "text/*.txt"),
     (r"--vocabulary (V|VOCAB)\b", "--vocabulary VOCABULARY"),
     (r"--layers CHOICE\b", "--layers last"),
+    (r"(max.new.tokens)([ =])\d{3}", r"\1\g<2>20"),
 ]
 
 # regular expression -> why it is not run

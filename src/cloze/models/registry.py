@@ -112,7 +112,7 @@ def encoder_capabilities(contents: Contents) -> dict[str, str]:
     }
 
 
-def _banded_capabilities(contents: Contents) -> dict[str, str]:
+def _own_encoder_capabilities(contents: Contents) -> dict[str, str]:
     """Those of an encoder that transformers has no class for."""
     found = encoder_capabilities(contents)
     del found["export"]
@@ -358,7 +358,7 @@ for _family in (
         config="cloze.models.configs.gpt:GPT3Config",
         module="cloze.models.gpt:GPT2",
         layout="cloze.interop.gpt:GPT3",
-        capabilities=_banded_capabilities,
+        capabilities=_own_encoder_capabilities,
         recipe="gpt",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
@@ -369,7 +369,7 @@ for _family in (
         config="cloze.models.configs.music_transformer:MusicTransformerConfig",
         module="cloze.models.music_transformer:MusicTransformer",
         layout="cloze.interop.own:MUSIC_TRANSFORMER",
-        capabilities=encoder_capabilities,
+        capabilities=_own_encoder_capabilities,
         recipe="music",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),

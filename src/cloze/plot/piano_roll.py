@@ -1,4 +1,4 @@
-"""Piano rolls: the notes of a composition as bars, time from left to right, pitch from low to high."""
+"""Piano rolls: notes as bars, time from left to right, pitch from low to high."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
