@@ -1,6 +1,7 @@
-"""Pre-training BERT on one GPU with cloze and with transformers: tokens per second and MFU.
+"""Pre-training BERT and GPT on one GPU with cloze and with transformers: tokens per second and MFU.
 
     python bench/gpu_pretrain.py --sizes base small --lengths 128 512 --run FOLDER --json out.json
+    python bench/gpu_pretrain.py --sizes base-gpt --lengths 512 1024 --kinds dense --json out.json
 
 All in bfloat16 (autocast with float32 weights), dropout 0.1, 15 % of the tokens masked, MLM + NSP,
 fused AdamW, clipping; a step is forward, backward and update. transformers runs
@@ -8,12 +9,17 @@ fused AdamW, clipping; a step is forward, backward and update. transformers runs
 before the measurement on the GPU and have one shape, which suits the compiler: "dense" sequences
 have the full length, "text" are next-sentence pairs of a prepared corpus, padded to that length.
 cloze makes its batches and masks on the GPU within the measured time. Tokens are counted without
-padding.
+padding. A size that ends in -gpt is a GPT-2 with 50,257 tokens, without dropout and masks, beside
+`GPT2LMHeadModel`; in -gpt3 every second layer has a band of 256 tokens.
 
 MFU (model FLOPs utilization): FLOPs per token × tokens per second / the rate of a bfloat16 matrix
 product of 8192³ measured in this run. The FLOPs of a token, forward and backward, are
 6 · parameters of the blocks + 12 · layers · hidden size · length (attention); a masked token has
-6 · (hidden size² + hidden size · vocabulary) more for the LM head. Nothing else is counted.
+6 · (hidden size² + hidden size · vocabulary) more for the LM head. Nothing else is counted. Of a
+causal model the attention is half of that (of a band: that of its width), and every token has
+6 · hidden size · vocabulary for the LM head.
+
+Dry run without a GPU: --sizes tiny-gpt tiny --kinds dense --lengths 64 --tokens 512 --steps 2
 """
 
 import argparse
@@ -37,13 +43,21 @@ from cloze.data.corpus import Corpus
 from cloze.data.device_corpus import CorpusSliceBatch, CorpusSliceBatches, DeviceCorpus
 from cloze.data.packing import PackedBatches
 from cloze.data.samples import Sampling
+from cloze.interop.encoders import BERT
+from cloze.interop.gpt import GPT2
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
+from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.configs.gpt import GPT2Config, GPT3Config
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.encoder import Encoder
 from cloze.objectives.core import Learner
 from cloze.objectives.masking import Masking
-from cloze.objectives.pretraining import make_device_objective
+from cloze.objectives.pretraining import (
+    CausalLMBatch,
+    causal_lm_objective,
+    make_device_objective,
+)
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.compiled import compile_encoders
@@ -56,8 +70,8 @@ from cloze.train.state import TrainState
 from common import print_result, versions
 
 RATE = 0.15
-VOCABULARY = 30_522
-DEVICE = torch.device("cuda")
+VOCABULARY, GPT_VOCABULARY = 30_522, 50_257
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WARM = 6  # steps before the time is taken: torch compiles
 PROFILED = 3  # steps, after it
 Rows = dict[str, dict[str, Any]]
@@ -74,9 +88,42 @@ class Setting:
     steps: int
     profiled: int = 0  # kernels to show
 
+    @property
+    def kind(self) -> str:
+        """`modern`, `gpt`, `gpt3`, or empty for a BERT."""
+        return self.size.partition("-")[2]
+
+    @property
+    def is_causal(self) -> bool:
+        return self.kind.startswith("gpt")
+
+    @property
+    def vocab_size(self) -> int:
+        return GPT_VOCABULARY if self.is_causal else VOCABULARY
+
+    def make_config(self) -> EncoderConfig:
+        """The model's configuration."""
+        if not self.is_causal:
+            kind = ModernBertConfig if self.kind else BertConfig
+            return kind.preset(self.size.partition("-")[0], vocab_size=VOCABULARY)
+        return (GPT3Config if self.kind == "gpt3" else GPT2Config).preset(
+            self.size.partition("-")[0],
+            vocab_size=GPT_VOCABULARY,
+            max_positions=max(1024, self.length),
+            **dict.fromkeys(("dropout", "embedding_dropout", "attention_dropout"), 0.0),
+        )
+
+
+def wait() -> None:
+    """Wait for the device."""
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
 
 def peak(size: int = 8192, rounds: int = 30) -> float:
     """FLOP/s of a large bfloat16 product on random numbers."""
+    if DEVICE.type == "cpu":
+        return 1e12  # a dry run
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     for _ in range(5):
         a @ b
@@ -95,6 +142,14 @@ def flops(model: Encoder, length: int) -> float:
     """Of a token: see the head of this file."""
     config = model.config
     weights = sum(weight.numel() for weight in model.blocks.parameters())
+    if model.is_causal:
+        # the keys of a token, on average
+        spans = [
+            length / 2 if window is None else min(length / 2, window / 2 + 1)
+            for window in (block.attention.window_size for block in model.blocks)
+        ]
+        head = 6 * config.hidden_size * config.vocab_size
+        return 6 * weights + 12 * config.hidden_size * sum(spans) + head
     head = 6 * RATE * (config.hidden_size**2 + config.hidden_size * config.vocab_size)
     return 6 * weights + 12 * config.num_layers * config.hidden_size * length + head
 
@@ -102,26 +157,28 @@ def flops(model: Encoder, length: int) -> float:
 class Synthetic:
     """A corpus of random tokens, on the device at once; nothing is read from a disk."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, vocab_size: int) -> None:
         self.device = DEVICE
         self.cls, self.sep, self.pad = SPECIAL["cls"], SPECIAL["sep"], SPECIAL["pad"]
-        self.ids = torch.randint(1000, VOCABULARY, (size,), device=DEVICE).to(torch.int32)
-        self.special = torch.zeros(VOCABULARY, dtype=torch.bool, device=DEVICE)
+        self.ids = torch.randint(1000, vocab_size, (size,), device=DEVICE).to(torch.int32)
+        self.word_starts = torch.empty(0, dtype=torch.bool, device=DEVICE)
+        self.special = torch.zeros(vocab_size, dtype=torch.bool, device=DEVICE)
         self.special[list(SPECIAL.values())] = True
 
 
 def dense(given: Setting) -> Iterator[CorpusSliceBatch]:
-    """Pairs that fill every sequence."""
-    source, rows = Synthetic(1 << 22), given.tokens // given.length
-    half = (given.length - 3) // 2
+    """Pairs that fill every sequence; for a GPT single texts."""
+    source, rows = Synthetic(1 << 22, given.vocab_size), given.tokens // given.length
+    half = given.length - 2 if given.is_causal else (given.length - 3) // 2
     for number in count():
         rng = np.random.default_rng(number)
         first = rng.integers(0, (1 << 22) - given.length, rows)
+        end = first + half if given.is_causal else first + given.length - 3
         yield CorpusSliceBatch(
             corpus=source,  # type: ignore[arg-type]
             a=np.stack([first, first + half], 1),
-            b=np.stack([first + half, first + given.length - 3], 1),
-            labels=rng.integers(0, 2, rows),
+            b=np.stack([first + half, end], 1),
+            labels=np.full(rows, IGNORE_INDEX) if given.is_causal else rng.integers(0, 2, rows),
             lengths=np.full(rows, given.length),
             sample_ids=np.arange(rows),
             max_seqlen=given.length,
@@ -132,12 +189,12 @@ def dense(given: Setting) -> Iterator[CorpusSliceBatch]:
 
 
 def text(given: Setting, folder: Path) -> Iterator[CorpusSliceBatch]:
-    """Next sentence pairs of a run's corpus."""
+    """Next sentence pairs of a run's corpus; for a GPT single texts."""
     corpus, tokenizer = Corpus.open(folder / "corpus"), Tokenizer.load(folder / "tokenizer")
     batches = PackedBatches(
         corpus.train,
         tokenizer,
-        Sampling(max_length=given.length),
+        Sampling(max_length=given.length, pairs="none" if given.is_causal else "nsp"),
         Batching(tokens=given.tokens, window=None),
     )
     source = DeviceCorpus(corpus, tokenizer, DEVICE)
@@ -145,18 +202,20 @@ def text(given: Setting, folder: Path) -> Iterator[CorpusSliceBatch]:
     return (made.step(number)[0] for number in count())
 
 
-def run_cloze(
-    given: Setting, batches: Iterator[CorpusSliceBatch], *, fast: bool
-) -> tuple[float, Encoder]:
+def run_cloze(given: Setting, batches: Iterator[CorpusSliceBatch]) -> tuple[float, Encoder]:
     """Tokens per second, and the model."""
-    kind = ModernBertConfig if fast else BertConfig
-    config = kind.preset(given.size.partition("-")[0], vocab_size=VOCABULARY)
-    heads = ("mlm",) if fast else ("mlm", "nsp")
-    model = build(config, heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
-    compile_encoders(model)
+    fast = given.kind == "modern"
+    heads: tuple[str, ...] = ("mlm",) if fast else ("mlm", "nsp")
+    objective: Any = make_device_objective(plain_masking(), DEVICE)
+    if given.is_causal:
+        heads, objective = ("lm",), causal_lm_objective
+        batches = (CausalLMBatch.from_batch(batch) for batch in batches)
+    model = build(given.make_config(), heads, rng=torch.Generator().manual_seed(0)).to(DEVICE)
+    if DEVICE.type == "cuda":
+        compile_encoders(model)
     how = OptimizerConfig(name="muon", lr=0.01) if fast else OptimizerConfig(lr=1e-4)
     state = TrainState(
-        Learner(model, make_device_objective(plain_masking(), DEVICE)),
+        Learner(model, objective),
         model,
         build_optimizer(model, how),
         LoopConfig(dtype="bf16"),
@@ -173,12 +232,12 @@ def run_cloze(
     before = (asked, 0)
     for step in steps:
         if step.number in (WARM, last):
-            torch.cuda.synchronize()
+            wait()
             now = (time.perf_counter(), step.tokens)
             if step.number == last:
                 break
             before = now
-    print(f"   ready after {before[0] - asked:.0f} s, loss {step.means['mlm']:.3f}", flush=True)
+    print(f"   ready after {before[0] - asked:.0f} s, loss {step.loss:.3f}", flush=True)
     if given.profiled:
         profile(steps, given.profiled)
     return (now[1] - before[1]) / (now[0] - before[0]), model
@@ -189,7 +248,7 @@ def profile(steps: Iterator[Any], shown: int) -> None:
     with torch.profiler.profile() as profiler:
         for _ in range(PROFILED):
             next(steps)
-        torch.cuda.synchronize()
+        wait()
     totals: dict[str, list[float]] = {}
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
@@ -208,21 +267,26 @@ def padded_batches(
     found = []
     for batch in taken:
         row = batch.gather_tokens()
-        lengths = torch.from_numpy(batch.lengths[:rows]).cuda()
-        real = torch.arange(given.length, device="cuda") < lengths[:, None]
+        lengths = torch.from_numpy(batch.lengths[:rows]).to(DEVICE)
+        real = torch.arange(given.length, device=DEVICE) < lengths[:, None]
         size = int(lengths.sum())
-        ids, types = (torch.zeros(real.shape, dtype=torch.long, device="cuda") for _ in range(2))
+        ids, types = (torch.zeros(real.shape, dtype=torch.long, device=DEVICE) for _ in range(2))
         ids[real], types[real] = row.ids[:size], row.token_type_ids[:size]
-        chosen = real & (torch.rand(real.shape, device="cuda") < RATE) & (ids > 999)
+        facts = {"tokens": size, "share": size / real.numel()}
+        mask = None if bool(real.all()) else real.long()
+        if given.is_causal:
+            labels = torch.where(real, ids, IGNORE_INDEX)
+            found.append({"input_ids": ids, "attention_mask": mask, "labels": labels, **facts})
+            continue
+        chosen = real & (torch.rand(real.shape, device=DEVICE) < RATE) & (ids > 999)
         found.append(
             {
                 "input_ids": torch.where(chosen, SPECIAL["mask"], ids),
                 "token_type_ids": types,
-                "attention_mask": None if bool(real.all()) else real.long(),
+                "attention_mask": mask,
                 "labels": torch.where(chosen, ids, IGNORE_INDEX),
                 "next_sentence_label": row.labels[:rows].clamp(min=0),
-                "tokens": size,
-                "share": size / real.numel(),
+                **facts,
             }
         )
     return found
@@ -232,20 +296,15 @@ def run_transformers(
     given: Setting, batches: list[dict[str, Any]], *, compiled: bool
 ) -> tuple[float, float]:
     """Tokens per second of transformers, and the fraction of its positions that are not padding."""
-    from transformers import BertConfig as PeerConfig
-    from transformers import BertForPreTraining
+    import transformers
 
-    shape = BertConfig.preset(given.size, vocab_size=VOCABULARY)
-    config = PeerConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.num_layers,
-        num_attention_heads=shape.num_heads,
-        intermediate_size=shape.intermediate_size,
-    )
-    model = BertForPreTraining(config).cuda().train()
+    shape, layout = given.make_config(), GPT2 if given.is_causal else BERT
+    heads = ("lm",) if given.is_causal else ("mlm", "nsp")
+    values = layout.write_config(shape, heads)
+    config = transformers.AutoConfig.for_model(**values)
+    model = getattr(transformers, values["architectures"][0])(config).to(DEVICE).train()
     called: Callable[..., Any] = torch.compile(model) if compiled else model
-    made = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    made = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=DEVICE.type == "cuda")
     turns = cycle(batches)
     micro = 1
 
@@ -254,7 +313,7 @@ def run_transformers(
         inputs = {k: v for k, v in batch.items() if k not in ("tokens", "share")}
         for turn in range(micro):
             part = {k: v if v is None else v[turn::micro] for k, v in inputs.items()}
-            with torch.autocast("cuda", torch.bfloat16):
+            with torch.autocast(DEVICE.type, torch.bfloat16):
                 loss = called(**part).loss / micro
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -271,11 +330,11 @@ def run_transformers(
             made.zero_grad()
             torch.cuda.empty_cache()
             micro *= 2
-    torch.cuda.synchronize()
+    wait()
     start, tokens = time.perf_counter(), 0
     for _ in range(given.steps):
         tokens += step()
-    torch.cuda.synchronize()
+    wait()
     rate = tokens / (time.perf_counter() - start)
     return rate, statistics.fmean(batch["share"] for batch in batches)
 
@@ -291,17 +350,17 @@ def compare(
 ) -> Rows:
     """Every row: tokens per second, FLOPs per token, fraction of non-padding positions, memory."""
     found: Rows = {}
-    modern = "-" in given.size
-    for way in [] if modern else peers:
+    for way in peers if given.kind in ("", "gpt") else []:
         rate, share = run_transformers(
             given, padded_batches(given, batches()), compiled=way == "compiled"
         )
         found[f"transformers, {way}"] = {"tokens_per_second": rate, "real": share}
         torch.cuda.empty_cache()
         torch._dynamo.reset()
-    torch.cuda.reset_peak_memory_stats()
-    rate, model = run_cloze(given, batches(), fast=modern)
-    memory = torch.cuda.max_memory_allocated() / 2**30
+    if DEVICE.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    rate, model = run_cloze(given, batches())
+    memory = torch.cuda.max_memory_allocated() / 2**30 if DEVICE.type == "cuda" else 0.0
     found["cloze"] = {"tokens_per_second": rate, "real": 1.0, "gib": memory}
     torch._dynamo.reset()
     needed = flops(model, given.length)
@@ -317,7 +376,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--sizes", nargs="*", default=["base", "small"], help="cloze-modern: the fast recipe's"
+        "--sizes", nargs="*", default=["base", "small"], help="-modern, -gpt, -gpt3: families"
     )
     parser.add_argument("--lengths", nargs="*", type=int, default=[128, 512])
     parser.add_argument("--kinds", nargs="*", default=["dense", "text"], choices=["dense", "text"])
@@ -350,9 +409,10 @@ def main() -> None:
             )
         if args.json:
             args.json.write_text(json.dumps({"peak": top, "rows": rows}, indent=1))
+    device = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "no GPU"
     print_result(
         table,
-        f"{torch.cuda.get_device_name()}, peak {top / 1e12:.0f} TFLOP/s, "
+        f"{device}, peak {top / 1e12:.0f} TFLOP/s, "
         f"{versions('torch', 'transformers')}, {args.tokens:,} positions per step, "
         f"{args.steps} steps",
     )

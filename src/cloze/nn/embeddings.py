@@ -6,7 +6,7 @@ t any leading axes, d width.
 import torch
 from torch import Tensor, nn
 
-from cloze.nn.layers import Dropout, LayerNorm
+from cloze.nn.layers import Dropout, LayerNorm, NoNorm
 
 _TWO_TYPES = 2
 
@@ -53,9 +53,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(position_offset + max_positions, hidden_size)
         self.position_offset = position_offset
         self.token_type = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
-        self.norm: nn.Module = (
-            nn.Identity() if norm_eps is None else LayerNorm(hidden_size, eps=norm_eps)
-        )
+        self.norm = NoNorm() if norm_eps is None else LayerNorm(hidden_size, eps=norm_eps)
         self.dropout = Dropout(dropout)
 
     def forward(

@@ -72,8 +72,19 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        normed = super().forward(x)
-        device_type = x.device.type
-        if torch.is_autocast_enabled(device_type):
-            return normed.to(torch.get_autocast_dtype(device_type))
-        return normed
+        return cast_to_autocast(super().forward(x))
+
+
+class NoNorm(nn.Identity):
+    """x itself, in autocast's dtype as the output of a `LayerNorm`: for embeddings without one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast_to_autocast(x)
+
+
+def cast_to_autocast(x: Tensor) -> Tensor:
+    """X in autocast's dtype, if it is active."""
+    device_type = x.device.type
+    if torch.is_autocast_enabled(device_type):
+        return x.to(torch.get_autocast_dtype(device_type))
+    return x

@@ -12,7 +12,7 @@ RECOMPILE_LIMIT = 32  # versions of one function for different shapes and uses
 
 
 def compile_encoders(learning: nn.Module) -> None:
-    """Compile the embeddings, the blocks and the heads' hidden layers of each encoder in a module.
+    """Compile each encoder in a module: embeddings, blocks, last norm, hidden layers of heads.
 
     Block by block: the layers share compiled code. Shapes are assumed to be static; the weights
     keep their names.
@@ -33,7 +33,10 @@ def _compile(model: Encoder) -> None:
 
     # torch 2.11 fuses reductions over rows and columns into one kernel, which with dropout takes
     # ten times as long as two
-    model.embeddings.compile(dynamic=False, options={"triton.mix_order_reduction": False})
+    options = {"triton.mix_order_reduction": False}
+    model.embeddings.compile(dynamic=False, options=options)
+    if not isinstance(model.norm, nn.Identity):
+        model.norm.compile(dynamic=False, options=options)
     for block in model.blocks:
         block.compile(dynamic=False, options=OPTIONS)
     if model.lm_head is not None:

@@ -108,3 +108,16 @@ def test_generation_and_scores():
     assert [one.continuations[0].tokens for one in text] == [
         one.continuations[0].tokens for one in alone
     ]
+
+
+@pytest.mark.parametrize("family", ["openai-gpt", "gpt2", "gpt3"])
+def test_the_residual_stream_has_the_dtype_of_autocast(family):
+    """Else it would take twice the memory, and the first block would not be fused on a GPU."""
+    module = tiny_model("lm", family=family).module
+    ids = torch.arange(5, 17)[None]
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        states = list(module.hidden_states(ids))
+    assert {state.dtype for state in states} == {torch.bfloat16}
+    with torch.no_grad():
+        exact = list(module.hidden_states(ids))
+    assert {state.dtype for state in exact} == {torch.float32}
