@@ -43,7 +43,7 @@ def model():
 def test_blocks_embeddings_and_what_comes_before_the_words(compiled):
     one = model()
     compile_encoders(one)
-    assert compiled == [one.embeddings, *one.blocks, type(one).lm_head_operands]
+    assert compiled == [one.embeddings, one.norm, *one.blocks, type(one).lm_head_operands]
     assert compiler.recompile_limit == RECOMPILE_LIMIT
 
 
