@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
-from cloze.data.batch import Ints
-from cloze.data.labelled.batch import EncodedExample
+from cloze.data.labelled.batch import EncodedExample, make_compact
 from cloze.data.labelled.examples import QuestionExample
 from cloze.errors import InputError
-from cloze.tasks.inference import check_pair_support, encode_long
+from cloze.tasks.inference import check_pair_support, encode_long, needs_streaming
 from cloze.text.alignment import TokenAlignment
+from cloze.text.windows import Windows
 
 MAX_QUESTION_TOKENS = 64  # as in the code of Devlin et al.
 CHUNK = 1024  # questions that are encoded at a time, to bound memory
@@ -24,7 +25,7 @@ class AnswerItem(EncodedExample):
 
     context: range  # positions of the context's tokens
     window: range  # indices of these tokens in the whole context
-    chars: Ints  # c 2: their character offsets in the context
+    chars: NDArray[np.int32]  # c 2: their character offsets in the context
     truncated_chars: int = 0  # left out of the question, or of the context without windows
 
 
@@ -47,15 +48,25 @@ def encode_examples(
         for number, (example, question, lost, encoding) in enumerate(
             zip(chunk, questions, removed, whole, strict=True), first
         ):
-            windows, truncated = [encoding], lost
+            windows: Windows | list[TokenAlignment] = [encoding]
             if len(encoding) > model.max_length:
                 _check_truncation(task)
                 windows = encode_long(
                     model, question, example.context, task=task, name=example.origin
                 )
-            if len(windows) == 1:
-                truncated += windows[0].truncated_chars
-            groups.append([make_item(one, example, number, truncated) for one in windows])
+            is_whole, many = len(windows) == 1, needs_streaming(task, example.context)
+            groups.append(
+                [
+                    make_item(
+                        one,
+                        example,
+                        number,
+                        lost + (one.truncated_chars if is_whole else 0),
+                        compact=many,
+                    )
+                    for one in windows
+                ]
+            )
     return groups
 
 
@@ -84,20 +95,25 @@ def truncate_questions(model: Model, questions: list[str]) -> tuple[list[str], l
 
 
 def make_item(
-    encoding: TokenAlignment, example: QuestionExample, number: int, truncated: int
+    encoding: TokenAlignment,
+    example: QuestionExample,
+    number: int,
+    truncated: int,
+    *,
+    compact: bool = False,
 ) -> AnswerItem:
     """The item of a question and of all or a window of its context."""
     context = encoding.token_range(1)
     kept = encoding.kept_ranges[1]
     return AnswerItem(
-        ids=encoding.ids,
-        type_ids=encoding.type_ids,
+        ids=make_compact(encoding.ids) if compact else encoding.ids,
+        type_ids=make_compact(encoding.type_ids) if compact else encoding.type_ids,
         positions=range(len(encoding)),
         targets=_find_targets(encoding, example, context),
         example=number,
         context=context,
         window=kept[0] if len(kept) == 1 else range(len(context)),
-        chars=np.array(encoding.offsets[context.start : context.stop], np.int64).reshape(-1, 2),
+        chars=np.array(encoding.offsets[context.start : context.stop], np.int32).reshape(-1, 2),
         truncated_chars=truncated,
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import NSP_LABELS, Task, override_truncation
+from cloze.data.labelled.batch import make_compact
 from cloze.data.labelled.examples import Origin, TextExample, label_index
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -184,10 +185,12 @@ def encode_examples(
             encodings = encode_long(
                 model, example.text, example.pair, task=task, name=example.origin
             )
+            # the windows of a long text need little memory, because training keeps them all
+            store = make_compact if needs_streaming(task, example.text, example.pair) else list
             parts = [
                 TextItem(
-                    ids=one.ids,
-                    type_ids=one.type_ids,
+                    ids=store(one.ids),
+                    type_ids=store(one.type_ids),
                     targets=targets,
                     example=number,
                     truncated_chars=one.truncated_chars if len(encodings) == 1 else 0,

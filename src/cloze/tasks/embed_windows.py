@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from cloze.progress import ProgressCallback
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import iterate_max_context_tokens
 from cloze.text.windows import Windows
 
 # sequences of ids to the vectors of their tokens, in order, as float32 on the CPU
@@ -103,21 +102,19 @@ def _iterate_parts(
     windows: Windows, compute: ComputeVectors, batch: int, progress: ProgressCallback | None
 ) -> Iterator[_Part]:
     """The tokens of a text in order, then its special tokens."""
-    owned = iterate_max_context_tokens(windows.spans)
-    total, remaining = windows.spans[-1].stop, iter(windows)
+    total, remaining = windows.spans[-1].stop, windows.iterate_own()
     special: dict[int, Tensor] = {}  # sums of the vectors, by position
     length = done = 0
     while some := list(islice(remaining, batch)):
-        for window, vectors in zip(some, compute([one.ids for one in some]), strict=True):
-            inside, span, own = window.token_range(), window.kept_ranges[0][0], next(owned)
+        found = compute([window.ids for window, _ in some])
+        for (window, rows), vectors in zip(some, found, strict=True):
+            inside, span = window.token_range(), window.kept_ranges[0][0]
             length = len(window) + total - len(span)
             for n, is_special in enumerate(window.special_tokens_mask):
                 if is_special:
                     position = n if n < inside.start else n + total - len(span)
                     special[position] = special.get(position, 0.0) + vectors[n].double()
-            if True in own:
-                start = inside.start + own.index(True)
-                rows = range(start, start + own.count(True))
+            if rows:
                 yield _Part(
                     positions=torch.arange(rows.start, rows.stop) + span.start,
                     length=length,

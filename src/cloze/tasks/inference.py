@@ -132,15 +132,15 @@ def _encode_truncated(
 
 def encode_long(
     model: Model, text: str, pair: str | None = None, *, task: Task, name: object
-) -> list[TokenAlignment]:
+) -> Windows | list[TokenAlignment]:
     """Encode a text or pair that is too long as one truncated sequence, or as windows.
 
     Windows overlap by `task.overlap` tokens, or by a quarter of their text. The first text of a
-    pair is in every window.
+    pair is in every window. Windows can be iterated only once.
     """
     tokenizer, truncation = model.tokenizer, task.truncation_strategy
     if truncation == "window":
-        return list(iterate_windows(model, text, pair, task=task, name=name))
+        return iterate_windows(model, text, pair, task=task, name=name)
     try:
         return [tokenizer.encode(text, pair, max_length=model.max_length, truncation=truncation)]
     except InputError as error:

@@ -300,21 +300,23 @@ def _tag_example(
     words = [word for item in group for word in item.words]
     starts = [n for n, word in enumerate(words) if n == 0 or words[n - 1] != word]
     numbers, scores = aggregate_tokens(probabilities, starts, aggregation)
-    units = [
-        TaggedUnit(words[start], labels[number], score, *example.words[words[start]])
-        for start, number, score in zip(starts, numbers, scores, strict=True)
-    ]
     tags = [OUTSIDE] * len(example.words)
     tag_scores = [0.0] * len(example.words)
-    for unit in units:
-        tags[unit.word], tag_scores[unit.word] = unit.tag, unit.score
+    for start, number, score in zip(starts, numbers, scores, strict=True):
+        tags[words[start]], tag_scores[words[start]] = labels[number], score
+    units: Iterable[TaggedUnit]
     if aggregation in ("none", "simple"):
         chars = [pair for item in group for pair in item.chars]
         numbers, scores = aggregate_tokens(probabilities, range(len(words)), aggregation)
         rows = zip(words, numbers, scores, chars, strict=True)
-        units = [
+        units = (
             TaggedUnit(word, labels[number], score, *pair) for word, number, score, pair in rows
-        ]
+        )
+    else:
+        units = (
+            TaggedUnit(word, tags[word], tag_scores[word], *example.words[word])
+            for word in (words[start] for start in starts)
+        )
     result = TagResult(
         text=example.text,
         words=example.words,

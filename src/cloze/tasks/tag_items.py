@@ -1,19 +1,21 @@
 """Sentences as sequences whose words are tagged, for `tag`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
-from cloze.data.labelled.batch import EncodedExample
+from cloze.data.labelled.batch import EncodedExample, make_compact
 from cloze.data.labelled.examples import TaggedExample, label_index
 from cloze.errors import InputError
-from cloze.tasks.inference import encode_long
+from cloze.tasks.inference import encode_long, iterate_windows, needs_streaming
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import find_max_context_windows
+from cloze.text.long_texts import is_long
+from cloze.text.windows import Windows
 
 CHUNK = 1024  # sentences that are encoded at a time, to bound memory
 
@@ -48,79 +50,176 @@ def encode_words(
     groups: list[list[TagItem]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]
-        whole = model.tokenizer.encode_batch([example.text for example in chunk])
-        for number, (example, encoding) in enumerate(zip(chunk, whole, strict=True), first):
-            parts = [encoding]
-            if len(encoding) > model.max_length:
-                text = example.text
-                if example.whole is not None and task.truncation_strategy == "error":
-                    text = example.whole[0]  # an error, which says how long the text is
-                parts = encode_long(model, text, task=task, name=example.origin)
-            groups.append(list(_window_items(model, example, number, encoding, parts, every_token)))
+        short = [_shorten_example(model, example, task) for example in chunk]
+        whole = model.tokenizer.encode_batch([one.text for one in short])
+        for number, (example, part, encoding) in enumerate(
+            zip(chunk, short, whole, strict=True), first
+        ):
+            words = _Words.read(model, part, every_token=every_token)
+            if needs_streaming(task, example.text):
+                windows = iterate_windows(model, example.text, task=task, name=example.origin)
+                groups.append(list(_iterate_window_items(windows, words, number, make_compact)))
+            elif len(encoding) > model.max_length and task.truncation_strategy == "window":
+                windows = iterate_windows(model, part.text, task=task, name=example.origin)
+                groups.append(list(_iterate_window_items(windows, words, number, list)))
+            else:
+                kept = _truncate(model, part, encoding, task)
+                item = _make_item(kept, encoding, words, number)
+                groups.append([_restore_item(item, part, kept, is_new=part is not example)])
     return _add_context(model, examples, groups) if task.context else groups
 
 
-def _window_items(
-    model: Model,
-    example: TaggedExample,
-    number: int,
-    whole: TokenAlignment,
-    parts: Sequence[TokenAlignment],
-    every_token: bool,
+def _truncate(
+    model: Model, example: TaggedExample, encoding: TokenAlignment, task: Task
+) -> TokenAlignment:
+    if len(encoding) <= model.max_length:
+        return encoding
+    text = example.text
+    if example.whole is not None and task.truncation_strategy == "error":
+        text = example.whole[0]  # an error, which says how long the text is
+    (found,) = encode_long(model, text, task=task, name=example.origin)
+    return found
+
+
+def _shorten_example(model: Model, example: TaggedExample, task: Task) -> TaggedExample:
+    """A long text without what is truncated; of one that is read in windows, the words only."""
+    if needs_streaming(task, example.text):
+        return replace(example, text="")
+    if example.whole is not None or not is_long(example.text):
+        return example
+    short = model.tokenizer.shorten(example.text, model.max_length)
+    marks = np.array(example.words, np.int64).reshape(-1, 2)
+    for gap in reversed(short.gaps):  # positions are those without the gaps before
+        before = sum(other.chars for other in short.gaps if other.position < gap.position)
+        start = gap.position + before
+        marks = np.where(marks > start, np.maximum(marks - gap.chars, start), marks)
+    words = tuple((start, end) for start, end in marks.tolist())
+    return replace(example, text=short.text, words=words, whole=(example.text, short.gaps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Words:
+    """The words of a sentence and their targets."""
+
+    marks: NDArray[np.int64]  # w 2: character offsets
+    targets: list[int]
+    every_token: bool
+    is_sorted: bool
+
+    @classmethod
+    def read(cls, model: Model, example: TaggedExample, *, every_token: bool) -> "_Words":
+        marks = np.array(example.words, np.int64).reshape(-1, 2)
+        return cls(
+            marks=marks,
+            targets=_find_targets(model, example),
+            every_token=every_token,
+            is_sorted=bool((np.diff(marks, axis=0) >= 0).all()),
+        )
+
+    def find_tokens(
+        self, offsets: Sequence[tuple[int, int]], among: slice = slice(None)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The indices of word and token at each position.
+
+        The first token of each word, or all tokens: `TokenAlignment.tokens_in_span` for all words
+        at once.
+        """
+        chars, marks = np.array(offsets, np.int64).reshape(-1, 2), self.marks[among]
+        firsts = np.searchsorted(chars[:, 1], marks[:, 0], side="right")
+        stops = np.searchsorted(chars[:, 0], marks[:, 1], side="left")
+        stops = np.where(marks[:, 0] < marks[:, 1], stops, firsts)
+        if not self.every_token:
+            stops = np.minimum(stops, firsts + 1)
+        counts = np.maximum(stops - firsts, 0)
+        words = np.repeat(np.arange(len(marks)), counts)
+        steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        return words + (among.start or 0), np.repeat(firsts, counts) + steps
+
+    def find_near(self, offsets: Sequence[tuple[int, int]]) -> slice:
+        """The words that may have one of these tokens."""
+        if not (offsets and self.is_sorted):
+            return slice(0, len(self.marks))
+        first = np.searchsorted(self.marks[:, 1], min(offsets)[0], side="right")
+        stop = np.searchsorted(self.marks[:, 0], max(end for _, end in offsets), side="left")
+        return slice(int(first), max(int(first), int(stop)))
+
+
+def _iterate_window_items(
+    windows: Windows, words: _Words, number: int, store: Callable[[Sequence[int]], Sequence[int]]
 ) -> Iterator[TagItem]:
-    targets = _find_targets(model, example)
-    words, tokens = _word_tokens(whole, example.words, every_token)
-    # the position of every token of the sentence, in the sequence where it is tagged
-    inside = whole.token_range()
-    position_of = [-1] * len(inside)
-    spans = [part.kept_ranges[0][0] if part.kept_ranges[0] else range(0) for part in parts]
-    owner = find_max_context_windows(spans) if len(parts) > 1 else None
-    for n, part in enumerate(parts):
-        position = part.token_range().start
-        for span in part.kept_ranges[0]:
-            for token in span:
-                if owner is None or owner[token] == n:
-                    position_of[token] = position
-                position += 1
-        here = [
-            (word, token)
-            for word, token in zip(words, tokens, strict=True)
-            if position_of[token] >= 0 and (owner is None or owner[token] == n)
-        ]
+    """The items of all windows; a word is tagged in the window with the most context around it."""
+    is_done = np.zeros(len(words.marks), np.bool_)
+    for window, own in windows.iterate_own():
+        offsets = window.offsets[own.start : own.stop]
+        found, tokens = words.find_tokens(offsets, words.find_near(offsets))
+        if not words.every_token:  # of a word that began in another window there is nothing to do
+            is_new = ~is_done[found]
+            found, tokens = found[is_new], tokens[is_new]
+            is_done[found] = True
         yield TagItem(
-            ids=part.ids,
-            type_ids=part.type_ids,
-            positions=[position_of[token] for _, token in here],
-            targets=[targets[word] for word, _ in here] if targets else (),
+            ids=store(window.ids),
+            type_ids=store(window.type_ids),
+            positions=store((own.start + tokens).tolist()),
+            targets=store([words.targets[word] for word in found]) if words.targets else (),
             example=number,
-            words=[word for word, _ in here],
-            chars=[whole.offsets[inside.start + token] for _, token in here] if every_token else (),
-            truncated_chars=part.truncated_chars if owner is None else 0,
+            words=store(found.tolist()),
+            chars=[offsets[token] for token in tokens] if words.every_token else (),
         )
 
 
-def _word_tokens(
-    encoding: TokenAlignment, words: Sequence[tuple[int, int]], every_token: bool
-) -> tuple[list[int], list[int]]:
-    """The indices of word and token at each position.
+def _make_item(part: TokenAlignment, whole: TokenAlignment, words: _Words, number: int) -> TagItem:
+    """The item of a sentence or of what truncation leaves of it."""
+    inside = whole.token_range()
+    position_of = np.full(len(inside), -1)  # of each token of the sentence, in the sequence
+    position = part.token_range().start
+    for span in part.kept_ranges[0]:
+        position_of[span.start : span.stop] = range(position, position + len(span))
+        position += len(span)
+    offsets = whole.offsets[inside.start : inside.stop]
+    found, tokens = words.find_tokens(offsets)
+    is_kept = position_of[tokens] >= 0
+    found, tokens = found[is_kept], tokens[is_kept]
+    return TagItem(
+        ids=part.ids,
+        type_ids=part.type_ids,
+        positions=position_of[tokens].tolist(),
+        targets=[words.targets[word] for word in found] if words.targets else (),
+        example=number,
+        words=found.tolist(),
+        chars=[offsets[token] for token in tokens] if words.every_token else (),
+        truncated_chars=part.truncated_chars,
+    )
 
-    The first token of each word, or all tokens: `TokenAlignment.tokens_in_span` for all words at
-    once.
+
+def _restore_item(
+    item: TagItem, example: TaggedExample, kept: TokenAlignment, *, is_new: bool
+) -> TagItem:
+    """The item of a shortened text, which counts the characters of long words that are truncated.
+
+    If the text was shortened for it, all characters are those of the whole text.
     """
-    inside = encoding.token_range()
-    offsets = np.array(encoding.offsets[inside.start : inside.stop], np.int64).reshape(-1, 2)
-    marks = np.array(words, np.int64).reshape(-1, 2)
-    firsts = np.searchsorted(offsets[:, 1], marks[:, 0], side="right")
-    stops = np.searchsorted(offsets[:, 0], marks[:, 1], side="left")
-    stops = np.where(marks[:, 0] < marks[:, 1], stops, firsts)
-    if not every_token:
-        stops = np.minimum(stops, firsts + 1)
-    found = [
-        (word, token)
-        for word, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True))
-        for token in range(first, stop)
-    ]
-    return [word for word, _ in found], [token for _, token in found]
+    if example.whole is None:
+        return item
+    gaps = example.whole[1]
+    lost = sum(
+        gap.chars
+        for gap in gaps
+        if (is_new if gap.tokens else not _is_inside(gap.position, kept.offsets))
+    )
+
+    def shift(position: int) -> int:
+        return position + sum(gap.chars for gap in gaps if gap.position <= position)
+
+    chars = [(shift(start), shift(end - 1) + 1) for start, end in item.chars]
+    return replace(
+        item,
+        chars=chars if is_new else item.chars,
+        truncated_chars=item.truncated_chars + lost,
+    )
+
+
+def _is_inside(position: int, offsets: Sequence[tuple[int, int]]) -> bool:
+    return any(start < position < end for start, end in offsets)
 
 
 def _find_targets(model: Model, example: TaggedExample) -> list[int]:
@@ -139,8 +238,10 @@ def _add_context(
 ) -> list[list[TagItem]]:
     """Add the tokens of adjacent sentences before and after each sentence, up to the limit."""
     extended: list[list[TagItem]] = []
+    shorten = model.tokenizer.shorten  # both ends of a long text suffice
     tokens = model.tokenizer.encode_ids(
-        [example.text for example in examples], add_special_tokens=False
+        [shorten(example.text, model.max_length).text for example in examples],
+        add_special_tokens=False,
     )
     lead = model.tokenizer.encode("a").token_range().start  # special tokens before a text
     sentences = zip(examples, made, tokens, strict=True)

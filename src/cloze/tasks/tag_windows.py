@@ -15,7 +15,6 @@ from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.progress import ProgressCallback
 from cloze.tasks.aggregation import TaggedUnit, aggregate_tokens
 from cloze.tasks.inference import iterate_window_logits, iterate_windows
-from cloze.text.truncation import iterate_max_context_tokens
 from cloze.text.windows import Windows
 
 TOKENS = 4096  # tagged together, at least
@@ -89,10 +88,7 @@ def iterate_tagged_words(
 
 def _iterate_items(windows: Windows, *, every_token: bool) -> Iterator[_WindowItem]:
     last = -2  # the word of the token before
-    for window, owned in zip(windows, iterate_max_context_tokens(windows.spans), strict=True):
-        start = window.token_range().start
-        first, count = (start + owned.index(True), owned.count(True)) if any(owned) else (start, 0)
-        own = range(first, first + count)  # every token belongs to one window, in order
+    for window, own in windows.iterate_own():
         words = [-1 if word is None else word for word in window.words[own.start : own.stop]]
         before = [last, *words[:-1]]
         last = words[-1] if words else last

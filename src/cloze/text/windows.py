@@ -9,7 +9,7 @@ from typing import TypeVar
 from cloze.errors import InputError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.long_texts import EncodedPart, Gap, LongTextRules
-from cloze.text.truncation import split_windows
+from cloze.text.truncation import iterate_max_context_tokens, split_windows
 
 T = TypeVar("T")
 
@@ -26,6 +26,15 @@ class Windows:
 
     def __iter__(self) -> Iterator[TokenAlignment]:
         return self.alignments
+
+    def iterate_own(self) -> Iterator[tuple[TokenAlignment, range]]:
+        """Each window of a single text, and which of its tokens have the most context in it.
+
+        Every token belongs to one window, in order.
+        """
+        for window, owned in zip(self, iterate_max_context_tokens(self.spans), strict=True):
+            start = window.token_range().start + (owned.index(True) if True in owned else 0)
+            yield window, range(start, start + owned.count(True))
 
 
 def check_fixed_tokens(fixed: int, max_length: int) -> None:

@@ -1,5 +1,6 @@
 """Very long texts: what is cut off is never tokenized."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,9 +10,13 @@ from pathlib import Path
 import pytest
 
 import cloze
+from cloze.checkpoint.task import TASK_HEADS, Task
+from cloze.data.labelled.batch import collate_examples
+from cloze.data.labelled.examples import Answer, QuestionExample, TaggedExample, TextExample
 from cloze.decode.language import language_model
 from cloze.errors import InputError, TruncationWarning
 from cloze.tasks import tag
+from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.text import long_texts
 from helpers import raises, tiny_model
 
@@ -55,12 +60,20 @@ sys.path[:0] = sys.argv[1].split(":")
 import cloze
 from helpers import peak_memory, tiny_model
 text = "the cat sat on the mat and it was a fine day " * 9000
+from cloze.checkpoint.task import Task
+from cloze.data.labelled.examples import TaggedExample
+from cloze.tasks.tag import encode_examples
 model = tiny_model("span", positions=128, num_layers=1)
-cloze.answer(model, "the cat", text[:40_000])
-cloze.embed(model, text[:40_000], truncation="window")
+words = [(n, n + 3) for n in range(0, len(text), 45)]
+def read(text):
+    cloze.answer(model, "the cat", text)
+    assert cloze.embed(model, text, truncation="window").shape == (16,)
+    for truncation in ("window", "head"):
+        example = TaggedExample(text=text, words=words, tags=["no"] * len(words))
+        encode_examples(model, [example], Task(name="tag", truncation=truncation))
+read(text[:40_000])
 before = peak_memory()
-cloze.answer(model, "the cat", text)
-assert cloze.embed(model, text, truncation="window").shape == (16,)
+read(text)
 print((peak_memory() - before) >> 20)
 """
     ran = subprocess.run(
@@ -181,6 +194,51 @@ def test_token_vectors_of_more_than_a_million_characters_are_refused():
     found = cloze.embed(tiny_model("mlm"), texts, on_error=errors.__setitem__, **options)
     assert [one is None for one in found] == [False, True]
     assert list(errors) == [1]
+
+
+def make_tagged(text):
+    words = tuple(word.span() for word in re.finditer(r"[^\s.]+|[.]", text))
+    return TaggedExample(
+        text=text, words=words, tags=tuple("yes" if n % 2 else "no" for n in range(len(words)))
+    )
+
+
+LABELLED = {
+    "classify": TextExample(text=TEXT, label="yes"),
+    "answer": QuestionExample(
+        question="the cat", context=TEXT, answers=(Answer(text="dog", start=TEXT.rindex("dog")),)
+    ),
+    "tag": make_tagged(TEXT),
+}
+
+
+@pytest.mark.parametrize("overlap", [None, 0, 7])
+@pytest.mark.parametrize("name", LABELLED)
+def test_training_and_evaluation_read_the_windows_of_a_long_text(monkeypatch, name, overlap):
+    task = Task(name=name, truncation="window", overlap=overlap)
+    model = tiny_model(TASK_HEADS[name], task=task)
+    encode = TASK_FUNCTIONS[name].encode_examples
+    streamed, whole = compute_both_ways(
+        monkeypatch,
+        lambda: collate_examples(name, [[one] for one in encode(model, [LABELLED[name]], task)[0]]),
+    )
+    for column in ("input_ids", "token_type_ids", "lengths", "positions", "targets"):
+        assert getattr(streamed, column).tolist() == getattr(whole, column).tolist()
+    scores, others = compute_both_ways(
+        monkeypatch, lambda: score_predictions(model, [LABELLED[name]]).scores
+    )
+    assert scores == pytest.approx(others)
+
+
+@pytest.mark.parametrize("truncation", ["head", "tail", "head+tail"])
+@pytest.mark.parametrize("aggregation", ["first", "simple"])
+def test_evaluation_truncates_long_tagged_texts_first(monkeypatch, truncation, aggregation):
+    model = tiny_model("token")
+    example = make_tagged("x" * 5000 + " the cat sat . " * 3000)
+    task = Task(name="tag", truncation=truncation)
+    found = tag.predict(model, [example], task=task, aggregation=aggregation)
+    monkeypatch.setattr(long_texts, "LONG", 1 << 60)
+    assert found == tag.predict(model, [example], task=task, aggregation=aggregation)
 
 
 @pytest.mark.parametrize("overlap", [None, 0, 12])

@@ -3,6 +3,7 @@
 n tokens, b sequences, m positions of the head, g groups.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -141,6 +142,11 @@ class TaskBatch:
             target_counts=self.target_counts[first:last],
             sample_ids=self.sample_ids[sequences],
         )
+
+
+def make_compact(values: Sequence[int]) -> Sequence[int]:
+    """The same numbers in 4 bytes each, for the many windows of a long text."""
+    return array("i", values)
 
 
 def collate_examples(
