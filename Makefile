@@ -64,6 +64,7 @@ bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/pretrain.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/prepare.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/finetune.py --tasks sst2 --seeds 1
+	HF_HUB_OFFLINE=1 $(BIN)/python bench/generate.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/distilbert_lr.py
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/word2vec.py
 
