@@ -9,7 +9,8 @@ of several rounds counts. A step reads every weight once (the table of positions
 keys and values of all tokens before it, so its speed is limited by the memory: the last column is
 what it reads per second, as a share of the bandwidth that a sum or a copy of a large tensor
 reaches on the same machine. On a GPU there is no CTranslate2; --compile adds transformers with a
-static cache, which it compiles, and cloze's own rows are with CUDA graphs and without.
+static cache, which it compiles; the rows of cloze are a CUDA graph with our kernels, one with those
+of torch, and no graph.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from cloze.decode.config import SamplingOptions
 from cloze.decode.language import language_model
 from cloze.decode.prompts import start_rows
 from cloze.decode.sampling import sample
-from cloze.nn import graph_step
+from cloze.nn import fused_step, graph_step
 from cloze.plot.format import format_percent
 from common import print_result, versions
 
@@ -79,13 +80,16 @@ def write_model(folder: Path, shape: str, device: str, dtype: torch.dtype) -> in
     return sum(weight.numel() for weight in model.parameters()) - positions
 
 
-def run_cloze(folder: Path, device: str, dtype: str, *, graphs: bool = True) -> Side:
+def run_cloze(
+    folder: Path, device: str, dtype: str, *, graphs: bool = True, kernels: bool = True
+) -> Side:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         language: Any = language_model(cloze.load(folder, device=device, dtype=dtype))
 
     def run(prompts: Ids, new: int) -> Ids:
         graph_step.DEVICES = {"cuda"} if graphs else set()
+        fused_step.DEVICES = {"cuda"} if kernels else set()
         tokens, state = start_rows(language, prompts, range(len(prompts)), max_new_tokens=new)
         found = sample(
             language,
@@ -177,6 +181,11 @@ def make_rows(folder: Path, given: argparse.Namespace, shape: str) -> list[Row]:
         rows = [
             Row("transformers bfloat16", run_transformers(folder, device, torch.bfloat16), 2),
             Row("cloze bfloat16", run_cloze(folder, device, "bfloat16"), 2),
+            Row(
+                "cloze bfloat16, torch's kernels",
+                run_cloze(folder, device, "bfloat16", kernels=False),
+                2,
+            ),
             Row("cloze bfloat16, no graph", run_cloze(folder, device, "bfloat16", graphs=False), 2),
         ]
         if shape != "1.5B":

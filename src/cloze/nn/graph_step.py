@@ -21,6 +21,7 @@ from torch import Tensor
 from cloze.nn.attention import KeyValue, KVCache
 from cloze.nn.context import AttentionContext
 from cloze.nn.encoder import Encoder
+from cloze.nn.fused_step import can_fuse_step, compute_fused_step
 from cloze.nn.utils import capture_graph, eval_mode
 
 MIN_STEPS = 16  # that repay a capture
@@ -141,20 +142,26 @@ class GraphStep:
     def _compute(self, model: Encoder) -> Tensor:
         """A step of all rows; positions and slot are then those of the next one."""
         self._mask.index_fill_(1, self._slot, True)
+        x = model.embeddings(self._tokens[:, None], None, self._positions)  # b 1 d
+        if can_fuse_step(model, self.rows):
+            logits = compute_fused_step(model, x[:, 0], self._kv, self._slot, self._mask)
+        else:
+            logits = self._compute_blocks(model, x)
+        self._slot += 1
+        self._positions += 1
+        return logits
+
+    def _compute_blocks(self, model: Encoder, x: Tensor) -> Tensor:
         context = AttentionContext(
             self._mask,
             max_seqlen=self.capacity,
             device=self._mask.device,
             position_ids=self._positions,
         )
-        x = model.embeddings(self._tokens[:, None], None, self._positions)  # b 1 d
         for block, kv in zip(model.blocks, self._kv, strict=True):
             x = block(x, context, _StaticKVCache(kv=kv, slot=self._slot))
         assert model.lm_head is not None
-        logits = model.logits(model.lm_head, model.norm(x[:, 0]))
-        self._slot += 1
-        self._positions += 1
-        return logits
+        return model.logits(model.lm_head, model.norm(x[:, 0]))
 
     def _capture(self, model: Encoder) -> Callable[[], Tensor]:
         @torch.inference_mode()
