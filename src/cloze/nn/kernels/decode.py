@@ -84,11 +84,11 @@ def _linear_kernel(  # noqa: C901 (branches are chosen when it is compiled)
         totals = more_totals
         w = w_next
     for last_row in tl.static_range(ROWS):
-        y = totals[last_row]
+        added = tl.zeros((OUTPUTS,), tl.float32)
         if HAS_BIAS:
-            y += tl.load(bias + outputs, real, 0.0).to(tl.float32)
-        y = y.to(dtype).to(tl.float32)  # as if it were stored between the operations
-        y = _activate(y, ACTIVATION)
+            added += tl.load(bias + outputs, real, 0.0).to(tl.float32)
+        # rounded as if it were stored between the operations
+        y = _activate((totals[last_row] + added).to(dtype).to(tl.float32), ACTIVATION)
         target = last_row * n + outputs
         if HAS_RESIDUAL:
             y += tl.load(residual + target, real, 0.0).to(tl.float32)
