@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS, UNK
 from cloze.models.registry import Family
+from cloze.text.counting import MAX_WORDS
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.word_characters import (
     BOS_ROW,
@@ -173,16 +174,27 @@ class OpenVocabulary(Vocabulary):
     def _ids(self) -> dict[str, int]:
         return {word: id_ for id_, word in enumerate(self.tokens) if id_ >= len(SYMBOLS)}
 
+    @cached_property
+    def _chunk_ids(self) -> dict[str, list[int]]:
+        return {}
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts, without begin and end symbols."""
-        ids, spellings, found = self._ids, self.spellings, []
-        for words in self.tokenizer.encode_words(texts):
+        """The ids of texts, without begin and end symbols.
+
+        Each distinct chunk between white space is tokenized only once, which is many times as fast.
+        """
+        chunks = [self.tokenizer.split_chunks(text) for text in texts]
+        known, ids, spellings = self._chunk_ids, self._ids, self.spellings
+        if len(known) > MAX_WORDS:
+            known.clear()
+        new = list(dict.fromkeys(one for some in chunks for one in some if one not in known))
+        for chunk, words in zip(new, self.tokenizer.encode_words(new), strict=True):
             for word in words:
                 if word not in ids:
                     ids[word] = len(spellings)
                     spellings.append(word)
-            found.append([ids[word] for word in words])
-        return found
+            known[chunk] = [ids[word] for word in words]
+        return [[id_ for one in some for id_ in known[one]] for some in chunks]
 
     def characters(self) -> NDArray[np.int16]:
         """The rows of characters of all words: n c."""

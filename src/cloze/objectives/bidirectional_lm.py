@@ -3,6 +3,7 @@
 b rows, t tokens, n = b·t, p width of one direction, u distinct words, v vocabulary, s candidates.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -103,10 +104,10 @@ def draw_candidates(vocab_size: int, count: int, device: torch.device | None = N
     Spirakis 2006; Cohen and Kaplan 2007).
     """
     ids = torch.arange(vocab_size, device=device, dtype=torch.float32)
-    probs = torch.log1p(1 / (ids + 1)) / torch.log1p(ids.new_tensor(vocab_size))  # v
+    probs = torch.log1p(1 / (ids + 1)) / math.log1p(vocab_size)  # v
     times = torch.empty_like(probs).exponential_() / probs
     if count >= vocab_size:
-        return Candidates(ids.long(), probs.log(), times.new_tensor(torch.inf))
+        return Candidates(ids.long(), probs.log(), times.new_full((), torch.inf))
     first = times.topk(count + 1, largest=False, sorted=True)
     return Candidates(first.indices[:-1], probs.log(), first.values[-1])
 

@@ -4,6 +4,7 @@ An id of such a tokenizer is the row of a word: a symbol for its beginning, its 
 symbol for its end, and padding up to 50. A word outside of the vocabulary has a row like any other.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,12 +15,13 @@ from typing import Any, Self
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import processors
+from tokenizers import pre_tokenizers, processors
 
 from cloze.errors import ConfigError, InputError
 from cloze.files import read_json, write_json
 from cloze.text.alignment import TokenAlignment
-from cloze.text.checks import convert_errors
+from cloze.text.checks import check_text, convert_errors
+from cloze.text.counting import split_bert_words
 from cloze.text.long_texts import FAILED
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.windows import Windows
@@ -30,7 +32,7 @@ BEGIN_OF_TEXT, END_OF_TEXT, BEGIN_OF_WORD, END_OF_WORD, PADDING = range(256, 261
 NUM_CHARACTERS = 261
 SETTING = "characters_per_word"  # of tokenizer_config.json, by which such a tokenizer is known
 _SETTINGS_FILE = "tokenizer_config.json"
-WORD_KINDS = ("word", "spaced")  # of vocabularies
+_SEPARATORS = re.compile("[\x1c-\x1f]")
 
 Row = tuple[int, ...]
 
@@ -93,6 +95,14 @@ class WordCharacterTokenizer(Tokenizer):
         super().save(folder, token_types=token_types)
         path = Path(folder) / _SETTINGS_FILE
         write_json(path, read_json(path) | {SETTING: MAX_CHARACTERS}, indent=2)
+
+    def split_chunks(self, text: str) -> list[str]:
+        """Parts of a text whose words, one after the other, are those of the text."""
+        check_text(text, "the text")
+        if isinstance(self.backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
+            return split_bert_words(text, chinese=True)
+        # Python's `split` knows four separators more
+        return [text] if _SEPARATORS.search(text) else text.split()
 
     def encode_words(self, texts: Sequence[str]) -> list[list[str]]:
         """The words of each text, also those that are not in the vocabulary."""

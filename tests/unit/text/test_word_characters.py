@@ -100,3 +100,17 @@ def test_it_is_saved_and_known_again(tokenizer, tmp_path):
 def test_only_whole_words_have_rows(kind):
     with raises(ConfigError, kind, fix="word"):
         WordCharacterTokenizer.from_tokenizer(train_tokenizer(TEXT, kind=kind, vocab_size=300))
+
+
+@pytest.mark.parametrize(
+    "text", ["a  cat\tsat.", "x\x1cy z", "a\x85b", "猫 sat猫on", "e\u0301 [UNK]x <unk>", ""]
+)
+@pytest.mark.parametrize("kind", ["word", "lower", "spaced"])
+def test_chunks_have_the_words_of_the_text(kind, text):
+    made = WordCharacterTokenizer.from_tokenizer(
+        train_whitespace_tokenizer(TEXT)
+        if kind == "spaced"
+        else train_tokenizer(TEXT, kind="word", lowercase=kind == "lower")
+    )
+    parts = made.encode_words(made.split_chunks(text))
+    assert [word for words in parts for word in words] == made.encode_words([text])[0]
