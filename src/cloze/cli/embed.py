@@ -49,7 +49,8 @@ def embed(
         typer.Option(
             metavar="CHOICE",
             help="Layers to use: embeddings, second-to-last, last, sum-last-4, concat-last-4, "
-            "sum-all, or layer numbers to concatenate, such as 0,-1.",
+            "sum-all, layer numbers to concatenate, such as 0,-1, or layers with weights to add, "
+            "such as 0:0.2,1:0.5,2:0.3.",
         ),
     ] = "last",
     pooling: Annotated[

@@ -27,6 +27,7 @@ from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_windows
 from cloze.tasks.features import (
+    LayerChoice,
     LayerSelection,
     check_pooling,
     make_id_tensor,
@@ -56,7 +57,7 @@ class TokenVectors:
 class EmbedOptions(TypedDict, total=False):
     """The options of `embed` except its pooling."""
 
-    layers: str | int | Sequence[int]
+    layers: LayerChoice
     normalize: bool | None
     truncation: str | None
     overlap: int | None
@@ -98,7 +99,7 @@ def embed(
     texts: str | Texts,
     *,
     pooling: str | None = None,
-    layers: str | int | Sequence[int] = "last",
+    layers: LayerChoice = "last",
     normalize: bool | None = None,
     truncation: str | None = None,
     overlap: int | None = None,
@@ -116,8 +117,8 @@ def embed(
         pooling: cls, mean, max or none; sentence-transformers folders also use
             mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the setting of the folder,
             else mean.
-        layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, or layer
-            numbers to concatenate.
+        layers: embeddings, second-to-last, last, sum-last-4, concat-last-4, sum-all, layer numbers
+            to concatenate, or layers with weights to add: {0: 0.2, 1: 0.5, 2: 0.3}.
         normalize: whether to L2-normalize the vectors. Default: the setting of the folder, else no.
         truncation: for texts that are too long: head, tail, head+tail, window (overlapping
             windows; each token is taken from the window with the most context; with pooling none up

@@ -8,7 +8,7 @@ selected layers, c labels.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import index
@@ -36,11 +36,14 @@ class LayerSelection:
     numbers: tuple[int, ...]
     add: bool = False
     mixed: bool = False  # concatenated, for a head that learns a weighted sum of them
+    weights: tuple[float, ...] = ()  # of the layers, which are then added
 
     def combine(self, layers: Iterable[Tensor]) -> Tensor:
         """Combine the selected layers of a model; the others are freed as they come."""
         kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
         chosen = [kept[number] for number in self.numbers]
+        if self.weights:
+            chosen = [w * x for w, x in zip(self.weights, chosen, strict=True)]
         if len(chosen) == 1:
             return chosen[0]
         sizes = [one.shape[-1] for one in chosen]
@@ -76,25 +79,26 @@ def select_feature_layers(choice: str, num_layers: int) -> LayerSelection:
     return select_layers(choice, num_layers)
 
 
-def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSelection:
-    """Parse a choice of layers: a name, a number, or several numbers to concatenate."""
+LayerChoice = str | int | Sequence[int] | Mapping[int, float]
+_WEIGHTS = re.compile(r"-?\d+:[-+.\deE]+(,-?\d+:[-+.\deE]+)*")
+
+
+def select_layers(choice: LayerChoice, num_layers: int) -> LayerSelection:
+    """Parse a choice of layers: a name, a number, or several numbers to concatenate.
+
+    Layers with weights, {0: 0.2, 1: 0.5, 2: 0.3} or "0:0.2,1:0.5,2:0.3", are a weighted sum.
+    """
+    if isinstance(choice, str) and _WEIGHTS.fullmatch(choice):
+        choice = _parse_weights(choice)
+    if isinstance(choice, Mapping):
+        numbers = _select_numbers(list(choice), num_layers)
+        return LayerSelection(numbers, add=True, weights=tuple(map(float, choice.values())))
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
     if isinstance(choice, int):
         choice = [choice]
     if not isinstance(choice, str):
-        try:
-            choice = [index(number) for number in choice]
-        except TypeError:
-            raise ConfigError(
-                f"layers is {short(choice)}, which is neither a name nor layer numbers",
-                fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}",
-            ) from None
-        if not choice:
-            raise ConfigError(
-                "layers is empty", fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}"
-            )
-        return LayerSelection(tuple(_check_layer_number(number, num_layers) for number in choice))
+        return LayerSelection(_select_numbers(choice, num_layers))
     if choice not in LAYER_CHOICES:
         raise _unknown_layers_error(choice)
     layers = LAYER_CHOICES[choice](num_layers)
@@ -104,6 +108,32 @@ def select_layers(choice: str | int | Sequence[int], num_layers: int) -> LayerSe
             fix="choose last, or give layer numbers",
         )
     return layers
+
+
+def _select_numbers(choice: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    try:
+        numbers = [index(number) for number in choice]
+    except TypeError:
+        raise ConfigError(
+            f"layers is {short(choice)}, which is neither a name nor layer numbers",
+            fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}",
+        ) from None
+    if not numbers:
+        raise ConfigError(
+            "layers is empty", fix=f"use layer numbers, or one of {', '.join(LAYER_CHOICES)}"
+        )
+    return tuple(_check_layer_number(number, num_layers) for number in numbers)
+
+
+def _parse_weights(choice: str) -> dict[int, float]:
+    pairs = [one.split(":") for one in choice.split(",")]
+    try:
+        return {int(number): float(weight) for number, weight in pairs}
+    except ValueError:
+        raise ConfigError(
+            f"layers is {choice!r}, where a weight is not a number",
+            fix="give each layer a weight, such as 0:0.2,1:0.5,2:0.3",
+        ) from None
 
 
 def _unknown_layers_error(choice: str) -> ConfigError:

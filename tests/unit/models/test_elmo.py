@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.errors import ConfigError
+from cloze.errors import ConfigError, InputError
 from cloze.models.build import build
 from cloze.models.configs.elmo import ElmoConfig
 from cloze.nn.layout import Packed
@@ -138,6 +138,20 @@ def test_embed_gives_three_vectors_per_word():
     expected = torch.cat(layers, -1).detach().numpy()
     np.testing.assert_allclose(found.vectors, expected, rtol=1e-5, atol=1e-6)
     assert found.vectors.shape == (5, 3 * model.config.hidden_size)
+
+
+def test_layers_are_mixed_with_given_weights():
+    """γ·Σ s·h of Peters et al. 2018, eq. 1, with weights that a task has learned."""
+    model, text = elmo_model(), "the cat zzz"
+    layers = [cloze.embed(model, text, layers=n) for n in range(3)]
+    expected = 0.5 * layers[0] - 2 * layers[2]
+    for given in ({0: 0.5, 2: -2.0}, "0:0.5,2:-2", {0: 0.5, -1: -2}):
+        found = cloze.embed(model, text, layers=given)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with raises(ConfigError, "layers", "0:1.2.3", fix="0:0.2,1:0.5,2:0.3"):
+        cloze.embed(model, text, layers="0:1.2.3")
+    with raises(InputError, "5", fix="2"):
+        cloze.embed(model, text, layers={5: 1.0})
 
 
 def test_gradients_reach_every_parameter():
