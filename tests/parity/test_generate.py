@@ -124,8 +124,22 @@ def test_beam_search(both, beam, length_penalty, early_stopping, penalties, stop
             **penalties,
         )
         assert [one.continuation for one in found] == theirs
+        assert beam == 1 or sorted((one.score for one in found), reverse=True) == [
+            one.score for one in found
+        ]
     if stop and length_penalty == 1 and beam > 1:
         assert {one.finish_reason for found in ours for one in found} == {"end", "length"}
+
+
+def test_suggested_words(both):
+    model, peer, tokenizer = both
+    for prompt in PROMPTS:
+        with torch.no_grad():
+            logits = peer(**tokenizer(prompt, return_tensors="pt")).logits[0, -1]
+        expected = logits.softmax(-1).topk(10)
+        found = cloze.suggest(model, prompt, top=10).suggestions
+        assert [one.id for one in found] == expected.indices.tolist()
+        assert [one.probability for one in found] == pytest.approx(expected.values.tolist())
 
 
 @pytest.mark.parametrize("number", range(12))

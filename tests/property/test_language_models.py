@@ -89,19 +89,20 @@ def test_context_windows_contain_the_sentence_so_far(ids, order, batch):
     top_k=st.sampled_from([None, 1, 3, 7, 8, 30]),
     top_p=st.sampled_from([0.2, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
+    sizes=st.sampled_from([(8,), (2, 8)]),
     seed=st.integers(0, 99),
 )
-def test_tokens_are_drawn_as_if_all_were_sorted(logs, temperature, top_k, top_p, min_p, seed):
+def test_tokens_are_drawn_as_if_all_were_sorted(logs, sizes, seed, **options):
     """Also with many equal probabilities, of which the most probable 8 tokens are a part."""
     size = min(map(len, logs))
     log_probs = torch.tensor([row[:size] for row in logs])
     log_probs[:, seed % size] = 0.0  # one is possible
     log_probs = log_probs.log_softmax(-1)
     draws = torch.rand(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    sampling = SamplingOptions(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    sampling = SamplingOptions(**options)
     probs, ids = filter_probabilities(log_probs, sampling)
     indices = (probs.cumsum(-1) <= draws[:, None]).sum(-1).minimum((probs > 0).sum(-1) - 1)
-    with patch.object(sampling_module, "_TOP_TOKENS", 8):
+    with patch.object(sampling_module, "_TOP_TOKENS", sizes):
         found = draw_tokens(log_probs, sampling, draws)
     assert found.tolist() == ids.gather(-1, indices[:, None])[:, 0].tolist()
 

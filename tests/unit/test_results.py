@@ -91,7 +91,12 @@ def make_all(text: str) -> list[Any]:
     """A result of each function, with the same text wherever a user or a model may write one."""
     token = TokenScore(token=text, id=1, log_probability=-2.0)
     generation = Generation(
-        text=text, continuation=text, tokens=(text,), log_probability=-1.0, finish_reason="end"
+        text=text,
+        continuation=text,
+        tokens=(text,),
+        log_probability=-1.0,
+        score=-1.0,
+        finish_reason="end",
     )
     pair = PairScore(good=text, bad=text, good_score=-1.0, bad_score=-2.0)
     accuracy = cloze.metrics.bootstrap.Interval(value=1.0, low=1.0, high=1.0)

@@ -16,7 +16,7 @@ from cloze.decode.core import FinishReason, Hypothesis, IncrementalDecoder, S, S
 from cloze.decode.history import History
 from cloze.nn.utils import float64_device
 
-_TOP_TOKENS = 512  # among which most draws fall
+_TOP_TOKENS = (512, 8192)  # among which most draws fall, and most others
 _ROUNDING = 1e-12  # of sums of probabilities in float64
 
 
@@ -188,30 +188,45 @@ def iterate_samples(  # noqa: PLR0913 - as above
 
 
 def _draw_and_read(
-    log_probs: Tensor, allowed: Tensor, sampling: SamplingOptions, draws: Tensor
+    log_probs: Tensor,
+    allowed: Tensor,
+    sampling: SamplingOptions,
+    draws: Tensor,
+    sizes: Sequence[int] = _TOP_TOKENS,
 ) -> tuple[Tensor, list[list[float]]]:
     """A token of each row (b); and on the host that token, log p of it, and whether it is allowed.
 
-    The values are copied from the device once, or twice if a draw is not among the top tokens.
+    The values are copied from the device once, or again for rows whose draw is not among the most
+    probable tokens, of which the next number in `sizes` is tried, and last the whole vocabulary.
     """
-    tokens, is_certain = _draw_from_top(allowed, sampling, draws)
+    vocab_size = allowed.shape[-1]
+    sizes = [size for size in sizes if (sampling.top_k or 0) < size <= vocab_size // 2]
+    if sampling.is_greedy:
+        tokens, is_certain = allowed.argmax(-1), None
+    elif sizes:
+        tokens, is_certain = _draw_from_top(allowed, sampling, draws, sizes[0])
+    else:
+        tokens, is_certain = _select(*filter_probabilities(allowed, sampling), draws), None
     values = _read_values(tokens, log_probs, allowed, is_certain)
     rest = [n for n, row in enumerate(values) if not row.pop()]
     if rest:
         rows = torch.tensor(rest, device=tokens.device)
-        found = _select(*filter_probabilities(allowed[rows], sampling), draws[rows])
+        found, others = _draw_and_read(
+            log_probs[rows], allowed[rows], sampling, draws[rows], sizes[1:]
+        )
         tokens = tokens.index_copy(0, rows, found)
-        others = _read_values(found, log_probs[rows], allowed[rows], is_certain[rows])
         for n, row in zip(rest, others, strict=True):
-            values[n] = row[:-1]
+            values[n] = row
     return tokens, values
 
 
 def _read_values(
-    tokens: Tensor, log_probs: Tensor, allowed: Tensor, is_certain: Tensor
+    tokens: Tensor, log_probs: Tensor, allowed: Tensor, is_certain: Tensor | None
 ) -> list[list[float]]:
+    """Token, log-probability, whether it is allowed and whether it is certain, of each row."""
     chosen, kept = (one.gather(-1, tokens[:, None])[:, 0] for one in (log_probs, allowed))
-    columns = (tokens, chosen, kept > -torch.inf, is_certain)
+    certain = torch.ones_like(tokens) if is_certain is None else is_certain
+    columns = (tokens, chosen, kept > -torch.inf, certain)
     found: list[list[float]] = torch.stack([one.double() for one in columns], 1).tolist()
     return found
 
@@ -223,19 +238,14 @@ def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> 
     tokens come first, then those with the lower id. Most draws fall among the first few hundred
     tokens, so a row is sorted completely only if its draw does not.
     """
-    return _draw_and_read(log_probs, log_probs, sampling, draws)[0]
+    return _draw_and_read(log_probs, log_probs, sampling, draws, _TOP_TOKENS)[0]
 
 
 def _draw_from_top(
-    log_probs: Tensor, sampling: SamplingOptions, draws: Tensor
+    log_probs: Tensor, sampling: SamplingOptions, draws: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
     """The token of each row (b) if it is among the most probable, and whether that is certain."""
-    always = torch.ones(len(log_probs), dtype=torch.bool, device=log_probs.device)
-    if sampling.is_greedy:
-        return log_probs.argmax(-1), always
-    if log_probs.shape[-1] <= 2 * _TOP_TOKENS or (sampling.top_k or 0) >= _TOP_TOKENS:
-        return _select(*filter_probabilities(log_probs, sampling), draws), always
-    ids = log_probs.topk(_TOP_TOKENS).indices.sort(-1).values  # equal values by id
+    ids = log_probs.topk(size, sorted=False).indices.sort(-1).values  # equal values by id
     ranked = log_probs.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
     values, ids = ranked.values.double(), ids.gather(-1, ranked.indices)
     largest = values[:, :1]
@@ -247,7 +257,7 @@ def _draw_from_top(
     is_certain = mass > (draws if sampling.top_p == 1 else sampling.top_p)
     if sampling.min_p > 0:  # if the last one is excluded, all others are here
         is_last_excluded = scaled[:, -1].exp() < sampling.min_p
-        is_certain = is_last_excluded | (is_certain if sampling.top_p < 1 else ~always)
+        is_certain = is_last_excluded | (is_certain & (sampling.top_p < 1))
     # the whole vocabulary is summed in another order, which may round differently
     if sampling.top_p < 1:
         is_certain &= ~_is_near(probs.cumsum(-1) - probs, sampling.top_p)

@@ -25,6 +25,7 @@ class Generation:
     continuation: str  # with a leading space if it begins a new word
     tokens: tuple[str, ...]  # those of a stop string included
     log_probability: float  # of the tokens, and of the end symbol if it was generated
+    score: float  # of beam search, by which continuations rank; else the log-probability
     # end: the end symbol was generated, or no token is allowed; length: max_new_tokens is reached;
     # stop: a stop string was generated
     finish_reason: FinishReason
@@ -44,6 +45,7 @@ class Generation:
             "continuation": self.continuation,
             "tokens": self.tokens,
             "log_probability": self.log_probability,
+            "score": self.score,
             "finished": self.finished,
             "finish_reason": self.finish_reason,
             "full_text": self.full_text,
@@ -62,6 +64,7 @@ class Generations(Result, Sequence[Generation]):
         "text",
         "continuation",
         "log_probability",
+        "score",
         "finished",
         "finish_reason",
         "full_text",
@@ -340,6 +343,7 @@ def _make_result(
             continuation=generator.continuations[number].decode(found.tokens),
             tokens=tuple(decode_token(id_) for id_ in found.tokens),
             log_probability=found.log_probability,
+            score=found.score,
             finish_reason=found.finish_reason,
         )
         for found in hypotheses
