@@ -62,7 +62,8 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Recipe: finetune, features (a classifier on a frozen encoder), or a TOML file; "
+            help="Recipe: finetune, features (a classifier on a frozen encoder), ulmfit (a "
+            "classifier on a recurrent language model), or a TOML file; "
             "for translate and summarize: transformer, transformer-base, seq2seq, decoder, "
             "decoder-translate or decoder-summarize (default: the task's).",
         ),
@@ -87,9 +88,11 @@ def finetune(
         completed = complete_finetuning(
             recipe, task=task, model=model, options=options, settings=settings or []
         )
+    stages = getattr(completed, "language_model", None)
+    texts = (*stages.general_text, *stages.unlabelled) if stages else ()
     check_paths(
         completed.model.init_from or None,
-        [*(train or completed.data.train), *(dev or completed.data.dev)],
+        [*(train or completed.data.train), *(dev or completed.data.dev), *texts],
     )
     from cloze.train.run_files import check_run_path
 
