@@ -141,10 +141,11 @@ def recurrent_encoder_capabilities(contents: Contents) -> dict[str, str]:
 
 def _make_fixed_capabilities(**functions: str) -> Capabilities:
     """The functions of a family, and that of a feature head, which a folder may have."""
-    return lambda contents: {
-        **{name: what for head in contents.task_heads for name, what in _HEADS[head].items()},
-        **functions,
-    }
+    return lambda contents: {**_list_head_functions(contents), **functions}
+
+
+def _list_head_functions(contents: Contents) -> dict[str, str]:
+    return {name: what for head in contents.task_heads for name, what in _HEADS[head].items()}
 
 
 _LANGUAGE_MODEL = {
@@ -181,7 +182,9 @@ def _translator(contents: Contents) -> dict[str, str]:
     returned, scores = _TARGETS[task]
     models = "translators" if task == "translate" else "models"
     return {
+        **_list_head_functions(contents),
         task: returned,
+        "embed": "contextual vectors of the encoder (CoVe)",
         "evaluate": scores,
         "compare": f"several {models} in one table",
         **_TEXT,

@@ -3,10 +3,12 @@
 b sentences, s source tokens, t target tokens, d width, e embedding width, v vocabulary.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from cloze.models.configs.seq2seq import Seq2SeqConfig
 from cloze.nn.alignment import (
@@ -19,6 +21,7 @@ from cloze.nn.alignment import (
     compute_context,
 )
 from cloze.nn.layers import Dropout
+from cloze.nn.layout import Packed, add_end_tokens
 from cloze.nn.recurrent import GATES, Bridge, RecurrentEncoder, StackedCells, State
 from cloze.nn.utils import log_softmax
 
@@ -110,6 +113,32 @@ class Seq2Seq(nn.Module):
             vector, state = self._step(token, state)
             vectors.append(vector)
         return self.dropout(torch.stack(vectors, 1))
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers of the encoder."""
+        return len(self.encoder.layers)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Packed,
+        token_type_ids: Tensor | None = None,  # noqa: ARG002
+    ) -> Iterator[Tensor]:
+        """The embeddings, then the output of each encoder layer, as contextual vectors: n d.
+
+        Sentences are read with an end token, as in training, which has no vector here. Layer 0 has
+        the embedding size, the others the hidden size.
+        """
+        ids, packed, kept = add_end_tokens(input_ids, attention_mask, self.config.eos_id)
+        table = self.target_embeddings if self.source_embeddings is None else self.source_embeddings
+        lengths = torch.tensor(packed.lengths, device=ids.device)
+        rows = pad_sequence(ids.split(list(packed.lengths)), batch_first=True)  # b s
+        is_token = torch.arange(rows.shape[1], device=ids.device) < lengths[:, None]
+        embedded = self.dropout(table(rows))
+        yield embedded[is_token][kept]
+        for states, _ in self.encoder.iterate_layers(embedded, lengths):
+            yield states[is_token][kept]
 
     def logits(self, vectors: Tensor) -> Tensor:
         """Logits over the vocabulary: … d -> … v."""

@@ -3,6 +3,7 @@
 b sentences, s source tokens, t target tokens, d width, v vocabulary.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ from cloze.nn.attention import Attention, CrossAttention, KVCache, is_identity
 from cloze.nn.block import Block, BlockList, FeedForward, PostNormBlock, PreNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.layers import ACTIVATIONS, Dropout, LayerNorm
+from cloze.nn.layout import Packed, add_end_tokens
 from cloze.nn.positions import LearnedPositions, SinusoidalPositions
 from cloze.nn.utils import log_softmax
 
@@ -73,6 +75,35 @@ class Transformer(nn.Module):
         for block in self.encoder:
             x = block(x, context)
         return self.encoder_norm(x)
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers of the encoder."""
+        return len(self.encoder)
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        attention_mask: Packed,
+        token_type_ids: Tensor | None = None,  # noqa: ARG002
+    ) -> Iterator[Tensor]:
+        """The embeddings, then the output of each encoder layer, as contextual vectors: n d.
+
+        Sentences are read with an end token, as in training, which has no vector here.
+        """
+        longest = self.max_positions
+        ids, packed, kept = add_end_tokens(input_ids, attention_mask, self.config.eos_id, longest)
+        table = self.target_embeddings if self.source_embeddings is None else self.source_embeddings
+        context = AttentionContext(packed, max_seqlen=packed.max_seqlen, device=ids.device)
+        x = table(ids) * self.config.hidden_size**0.5
+        positions = self.position_encoding(packed.position_ids, packed.max_seqlen)
+        x = self.dropout(x + positions.to(x.dtype))
+        yield x[kept]
+        *lower, last = self.encoder
+        for block in lower:
+            x = block(x, context)
+            yield x[kept]
+        yield self.encoder_norm(last(x, context))[kept]
 
     def forward(self, source: Tensor, source_mask: Tensor, inputs: Tensor) -> Tensor:
         """The decoder's last layer at every target token (b t d), all in one pass.

@@ -128,3 +128,19 @@ def _combine(mask: Tensor | None, visible: Tensor) -> Tensor:
     if mask.shape[-2] == 1:  # b 1 1 k: padding may attend anywhere, as softmax over nothing is NaN
         visible = visible | ~mask.mT  # b 1 q k
     return mask & visible
+
+
+def add_end_tokens(
+    input_ids: Tensor, packed: Packed, end_id: int, max_length: int | None = None
+) -> tuple[Tensor, Packed, Tensor]:
+    """Add an end token to every sequence of a flat row that is shorter than `max_length`.
+
+    The ids, their layout, and the indices of the tokens that were there before (n).
+    """
+    longer = [length + (max_length is None or length < max_length) for length in packed.lengths]
+    layout = Packed.from_lengths(longer, packed.device)
+    kept = packed.position_ids + torch.repeat_interleave(
+        layout.starts, torch.tensor(packed.lengths, device=layout.starts.device)
+    )
+    ids = input_ids.new_full((sum(longer),), end_id)
+    return ids.index_copy(0, kept, input_ids), layout, kept

@@ -68,9 +68,16 @@ class RecurrentEncoder(nn.Module):
         The last state of a direction is the one that has read the whole sequence; those of both
         directions are concatenated.
         """
+        last_states: list[Tensor] = []
+        for states, ends in self.iterate_layers(x, lengths):
+            x = states
+            last_states.append(ends)
+        return x, torch.stack(last_states)
+
+    def iterate_layers(self, x: Tensor, lengths: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The states of each layer at every token (b s d), and its last ones (b d)."""
         position, last = torch.arange(x.shape[1], device=x.device), (lengths - 1)[:, None]  # s; b 1
         reverse = torch.where(position <= last, last - position, position)[..., None]  # b s 1
-        last_states: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             if number:
                 x = self.dropout(x)
@@ -82,8 +89,7 @@ class RecurrentEncoder(nn.Module):
                 states.append(reversed_states.take_along_dim(reverse, 1))
                 ends.append(states[-1][:, 0])
             x = torch.cat(states, -1)
-            last_states.append(torch.cat(ends, -1))
-        return x, torch.stack(last_states)
+            yield x, torch.cat(ends, -1)
 
 
 class StackedCells(nn.Module):

@@ -33,6 +33,7 @@ from cloze.tasks.features import (
     make_id_tensor,
     measure_features,
     pool,
+    prepare_source,
     select_layers,
     skips_zeros,
 )
@@ -135,7 +136,7 @@ def embed(
         on_truncated: called with the index of a truncated text and the number of characters that
             were not read, in place of the warning.
     """
-    model, is_single = open_model(model, "embed"), isinstance(texts, str)
+    model, is_single = prepare_source(open_model(model, "embed")), isinstance(texts, str)
     rows = check_texts(texts, text_column=text_column)
     own = model.pooling
     modes = own.modes if pooling is None and own else (pooling or "mean",)

@@ -9,7 +9,7 @@ selected layers, c labels.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import index
 from reprlib import repr as short
@@ -27,6 +27,7 @@ from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
+from cloze.text.joint_bpe import add_prefix_space
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,13 @@ def check_pooling(model: Model, modes: Sequence[str]) -> None:
 def is_causal(model: Model) -> bool:
     """Whether no token of a model depends on later ones."""
     return bool(getattr(model.module, "is_causal", False))
+
+
+def prepare_source(model: Model) -> Model:
+    """The model with the tokenizer for features: that of a translator begins with a space."""
+    if model.family.kind != "translator":
+        return model
+    return replace(model, tokenizer=add_prefix_space(model.tokenizer))
 
 
 def skips_zeros(model: Model) -> bool:

@@ -3,8 +3,12 @@
 The first word of a sentence is encoded with a space before it, as inside a text.
 """
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
+
+import tokenizers
 
 from cloze.text.tokenizer import Tokenizer
 
@@ -15,6 +19,17 @@ def train_joint_bpe(texts: Sequence[str], vocab_size: int, **options: Any) -> To
 
     spaced = [_add_space(text) for text in texts]
     return train_tokenizer(spaced, kind="bpe", vocab_size=vocab_size, **options)
+
+
+@lru_cache(maxsize=8)
+def add_prefix_space(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, which adds the space itself; offsets are those of the text without it."""
+    settings = json.loads(tokenizer.backend.to_str())
+    settings["pre_tokenizer"]["add_prefix_space"] = True
+    backend = tokenizers.Tokenizer.from_str(json.dumps(settings))
+    return Tokenizer(
+        backend, special_tokens=tokenizer.special_tokens, max_length=tokenizer.max_length
+    )
 
 
 def encode_sentences(

@@ -50,6 +50,7 @@ from cloze.tasks.features import (
     choose_pooling,
     extract_features,
     measure_features,
+    prepare_source,
     select_feature_layers,
 )
 from cloze.tasks.scored_predictions import ScoredPredictions
@@ -120,6 +121,7 @@ def _fit_linear(
 
 def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
     """The encoder without heads, and a new classifier on it."""
+    base = prepare_source(base)
     table = recipe.transfer
     layers = select_feature_layers(table.layers, base.module.num_layers)
     size = measure_features(base, layers)
