@@ -19,7 +19,7 @@ from tokenizers import (
 )
 
 from cloze.errors import InputError
-from cloze.text import long_texts
+from cloze.text import long_texts, long_words
 from cloze.text import tokenizer as module
 from cloze.text.tokenizer_training import train_tokenizer
 from helpers import raises
@@ -231,3 +231,46 @@ def test_streamed_windows_are_those_of_the_whole_text(name, text, max_length, ov
         finally:
             long_texts.LONG = limit
         assert found == whole
+
+
+LETTERS = ["the", "cat", "sat", "mat", "a", "aa", "xyz", "theca", "tsat", "x" * 90, "Ab" * 20]
+
+
+@pytest.mark.parametrize("name", ["byte-level bpe", "roberta", "unigram", "bpe in one piece"])
+@settings(max_examples=8)
+@given(
+    words=st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12),
+    start=st.sampled_from(["", "the cat ", "é. "]),
+    max_length=st.integers(4, 30),
+)
+@example(words=["a"], start="", max_length=9)
+@example(words=["the"], start="", max_length=9)
+def test_the_head_of_a_long_word_is_that_of_the_whole_word(name, words, start, max_length):
+    letters = "".join(words)
+    text = start + letters * (4000 // len(letters))
+    counted, long_texts.COUNTED = long_texts.COUNTED, 500
+    try:
+        rules = tokenizer(name)._long_texts
+        assert len(rules.take_head(text, max_length).text) < 2000
+        found = encode(name, text, max_length=max_length, truncation="head")
+        ids = tokenizer(name).encode_ids([text], limit=max_length)[0]
+    finally:
+        long_texts.COUNTED = counted
+    whole = encode_whole(name, text, max_length=max_length, truncation="head")
+    assert (found.ids, found.offsets, found.words) == (whole.ids, whole.offsets, whole.words)
+    every = tokenizer(name).encode(text)
+    assert len(ids) > max_length
+    tokens = range(max_length - 1)  # without the special token at the end
+    assert [ids[n] for n in tokens] == [every.ids[n] for n in tokens]
+
+
+@pytest.mark.parametrize("name", ["byte-level bpe", "unigram", "bpe in one piece"])
+def test_a_word_that_is_too_long_is_an_error(name, monkeypatch):
+    monkeypatch.setattr(long_words, "MAX_PART", 3000)
+    monkeypatch.setattr(long_texts, "MAX_PART", 3000)
+    text, known = "the cat " + "sat" * 2000, tokenizer(name)
+    for truncation in ("tail", "head+tail"):
+        with raises(InputError, "characters cannot be split", "3,000", fix="truncation head"):
+            known.encode(text, max_length=20, truncation=truncation)
+    with raises(InputError, "characters cannot be split", "3,000", fix="split the text"):
+        known.encode_windows(text, max_length=20, overlap=3)

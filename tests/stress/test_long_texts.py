@@ -56,6 +56,22 @@ elif what in ("tokenize", "score"):
         raise SystemExit("no error")
     except cloze.ClozeError as error:
         assert "characters" in str(error)
+elif what in ("embed bpe", "embed bpe in one piece", "bpe tail"):
+    from cloze.text.tokenizer import Tokenizer
+    from cloze.text.tokenizer_training import train_tokenizer
+    known = train_tokenizer(["the cat sat on the mat"] * 9, kind="bpe", vocab_size=300)
+    if "piece" in what:
+        from tokenizers import models, trainers
+        backend = __import__("tokenizers").Tokenizer(models.BPE(unk_token="<unk>"))
+        trainer = trainers.BpeTrainer(special_tokens=["<unk>"], show_progress=False)
+        backend.train_from_iterator([words] * 9, trainer)
+        known = Tokenizer(backend, special_tokens={})
+    model = tiny_model("mlm", tokenizer=known, vocab_size=known.vocab_size)
+    try:
+        cloze.embed(model, text, truncation="head" if what.startswith("embed") else "tail")
+        assert what.startswith("embed")
+    except cloze.ClozeError as error:
+        assert what == "bpe tail" and "cannot be split" in str(error), error
 elif what.startswith("windows of "):
     heads = {"classify": "sequence", "tag": "token", "answer": "span", "embed": "mlm"}
     head = heads[what.split()[-1]]
@@ -83,6 +99,7 @@ assert peak < limit, peak
 FUNCTIONS = (
     *("embed", "embed, one word", "embed tail", "fill", "too long", "classify"),
     *("classify, one word", "pair", "tag", "answer", "choose", "generate bert_causal"),
+    *("embed bpe, one word", "embed bpe in one piece, one word", "bpe tail, one word"),
     *("suggest ngram", "suggest nnlm", "suggest lstm", "translate", "tokenize", "score"),
 )
 

@@ -9,7 +9,8 @@ pipelines do looks at a word and the space before it, never at the next word:
 - pre-tokenizers split at the cut, and the space stays with the word after it;
 - models see one word at a time; added tokens that contain or swallow a space are excluded.
 
-Other tokenizers, and texts without such a place, are tokenized as a whole.
+Other tokenizers, and texts without such a place, are tokenized as a whole, up to a million
+characters; for the head of a text, words are cut too (`long_words.py`).
 """
 
 import json
@@ -26,8 +27,14 @@ from cloze.errors import InputError
 from cloze.text.alignment import TokenAlignment, TokenRanges
 from cloze.text.backends import CUT_SAFE_PATTERNS
 from cloze.text.checks import convert_errors
+from cloze.text.long_words import (
+    FAILED,
+    MAX_PART,
+    check_part,
+    find_head_of_word,
+    measure_longest_token,
+)
 
-FAILED = "leave this text out; the tokenizer files are faulty"
 LONG = 1 << 15  # characters; shorter texts are always tokenized as a whole
 PIECE = 1 << 14  # characters that are tokenized together when tokens are counted
 PIECES = 8  # tokenized at a time, on all cores
@@ -94,6 +101,9 @@ class LongTextRules:
         pipeline = json.loads(backend.to_str())
         self._is_safe = _is_safe(pipeline)
         self._has_unknown_words = _has_unknown_words(pipeline)
+        self._longest_token = (
+            measure_longest_token(pipeline) if _has_local_parts(pipeline) else None
+        )
 
     def take_head(self, text: str, min_tokens: int) -> ShortText:
         """The beginning of a text with at least `min_tokens` tokens, or the whole text."""
@@ -102,17 +112,20 @@ class LongTextRules:
         gaps = tuple(gap for gap in found.gaps if gap.position < size)
         return ShortText(text=found.text[:size], gaps=gaps)
 
-    def shorten(self, text: str, min_tokens: int, *, count_words: bool = True) -> ShortText:
+    def shorten(self, text: str, min_tokens: int, *, needs_end: bool = True) -> ShortText:
         """The text without its middle: at least `min_tokens` tokens of each end are left.
 
         Counting the words of the middle takes longer; only what comes after it needs their number.
+        If the end is not needed and has no place to cut, it is left out, too.
         """
         found = self.collapse(text)
         start = self._find_head(found.text, min_tokens)
         stop = self._find_tail(found.text, min_tokens)
+        if start >= stop and not needs_end and len(found.text) - start > COUNTED:
+            stop = len(found.text)
         if start >= stop:
             return found
-        tokens, words = self._measure(found.text, start, stop, count_words=count_words)
+        tokens, words = self._measure(found.text, start, stop, count_words=needs_end)
         inside = sum(gap.chars for gap in found.gaps if start <= gap.position < stop)
         middle = Gap(position=start, chars=stop - start + inside, tokens=tokens, words=words)
         before = [gap for gap in found.gaps if gap.position < start]
@@ -133,6 +146,7 @@ class LongTextRules:
     def count_tokens(self, text: str) -> int:
         """The number of tokens of a text, without special tokens."""
         if not self._is_safe:
+            check_part(text)
             return len(self._encode_batch([text])[0])
         return self._count_range(text, 0, len(text))[0]
 
@@ -147,6 +161,8 @@ class LongTextRules:
         start = 0
         parts = self._split(text)
         while batch := list(islice(parts, PIECES)):
+            for part in batch:
+                check_part(part)
             given = [f"{_WORD}{part}" if start or n else part for n, part in enumerate(batch)]
             for part, encoding in zip(batch, self._encode_batch(given), strict=True):
                 if start:
@@ -160,6 +176,12 @@ class LongTextRules:
                 else:
                     yield EncodedPart(start=0, encoding=encoding)
                 start += len(part)
+
+    def check_parts(self, text: str) -> None:
+        """Raise if a part of the text that is tokenized as a whole is too long."""
+        if len(text) > MAX_PART:
+            for part in self._split(text):
+                check_part(part)
 
     def _split(self, text: str) -> Iterator[str]:
         return _split(text, 0, len(text)) if self._is_safe else iter([text])
@@ -184,14 +206,24 @@ class LongTextRules:
     def _find_head(self, text: str, min_tokens: int) -> int:
         """The end of a beginning of the text with so many tokens; the end of the text if none."""
         size = max(8 * min_tokens, LONG // 2)
-        while self._is_safe and size < len(text) and len(text) > LONG:
-            cut = _CUT.search(text, size)
+        while size < len(text) and len(text) > LONG:
+            cut = self._find_cut_after(text, size)
             if cut is None:
                 break
-            if self._count_range(text, 0, cut.start(), enough=min_tokens)[0] >= min_tokens:
-                return cut.start()
-            size = 2 * cut.start()
+            if self._count_range(text, 0, cut, enough=min_tokens)[0] >= min_tokens:
+                return cut
+            size = 2 * max(size, cut)
         return len(text)
+
+    def _find_cut_after(self, text: str, position: int) -> int | None:
+        """Where the text may be cut; in a word of megabytes, only for its first tokens."""
+        space = text.find(" ", position) if self._is_safe else -1  # faster than the expression
+        found = _CUT.search(text, max(position, space - 1)) if space >= 0 else None
+        if found and found.start() - position <= COUNTED:
+            return found.start()
+        if self._longest_token is not None and len(text) - position > COUNTED:
+            return find_head_of_word(self._backend, text, position, self._longest_token)
+        return found.start() if found else None
 
     def _find_tail(self, text: str, min_tokens: int) -> int:
         """The start of an end of the text with so many tokens; 0 if there is none."""
@@ -230,7 +262,7 @@ class LongTextRules:
     ) -> tuple[int, int]:
         """The numbers of tokens and words between two cuts; of tokens, `enough` suffice."""
         tokens = words = 0
-        pieces = _split(text, start, stop)
+        pieces = _split(text, start, stop) if self._is_safe else iter([text[start:stop]])
         backend = self._backend  # the fast method does not number the words
         encode = backend.encode_batch if count_words else backend.encode_batch_fast
         while tokens < enough and (batch := list(islice(pieces, PIECES))):
@@ -298,7 +330,8 @@ def find_kept_tokens(
 
 def _split(text: str, start: int, stop: int) -> Iterator[str]:
     while start < stop:
-        cut = _CUT.search(text, start + PIECE, stop) if start + PIECE < stop else None
+        space = text.find(" ", start + PIECE, stop)
+        cut = _CUT.search(text, max(start + PIECE, space - 1), stop) if space >= 0 else None
         end = stop if cut is None else cut.start()
         yield text[start:end]
         start = end
@@ -308,6 +341,10 @@ def _find_cut_before(text: str, position: int) -> int | None:
     """The last place before a position where the text may be cut."""
     stop = position
     while stop > 0:
+        space = text.rfind(" ", 0, stop + 2)  # faster than the expression
+        if space < 0:
+            return None
+        stop = min(stop, space + 1)
         start = max(0, stop - PIECE)
         cuts = [found.start() for found in _CUT.finditer(text, start, stop + 2)]
         if cuts:
@@ -331,15 +368,22 @@ def _has_unknown_words(pipeline: dict[str, Any]) -> bool:
 
 
 def _is_safe(pipeline: dict[str, Any]) -> bool:
-    model, added = pipeline["model"], pipeline["added_tokens"]
+    kinds = _flatten(pipeline["pre_tokenizer"], "pretokenizers")
+    return (
+        _has_local_parts(pipeline)
+        and any(map(_splits, kinds))
+        and _is_safe_model(pipeline["model"], kinds)
+    )
+
+
+def _has_local_parts(pipeline: dict[str, Any]) -> bool:
+    """Whether nothing before the model looks beyond a word and the space before it."""
     kinds = _flatten(pipeline["pre_tokenizer"], "pretokenizers")
     before = _flatten(pipeline["normalizer"], "normalizers")
     return (
-        all(_is_safe_token(token) for token in added)
+        all(_is_safe_token(token) for token in pipeline["added_tokens"])
         and all(_is_safe_normalizer(one, kinds) for one in before)
         and all(_is_local(one) or _splits(one) for one in kinds)
-        and any(map(_splits, kinds))
-        and _is_safe_model(model, kinds)
     )
 
 

@@ -21,13 +21,13 @@ from cloze.text.alignment import (
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, check_texts, convert_errors, read_lines
 from cloze.text.long_texts import (
-    FAILED,
     LongTextRules,
     ShortText,
     find_kept_tokens,
     is_long,
     restore_alignment,
 )
+from cloze.text.long_words import FAILED
 from cloze.text.truncation import (
     STRATEGIES,
     TRUNCATIONS,
@@ -214,9 +214,9 @@ class Tokenizer:
         """
         if truncation is not None:
             one_of("truncation", truncation, TRUNCATIONS)
-        words = truncation in ("tail", "head+tail")
-        short = self._shorten(texts, max_length, limit, words)
-        seconds = None if pairs is None else self._shorten(pairs, max_length, limit, words)
+        ends = truncation in ("tail", "head+tail")
+        short = self._shorten(texts, max_length, limit, needs_end=ends)
+        seconds = None if pairs is None else self._shorten(pairs, max_length, limit, needs_end=ends)
         found = self._encode(
             [one.text for one in short],
             None if seconds is None else [one.text for one in seconds],
@@ -236,7 +236,7 @@ class Tokenizer:
 
     def shorten(self, text: str, max_length: int) -> ShortText:
         """A long text without its middle, of which truncation to `max_length` keeps nothing."""
-        return self._shorten([text], max_length, None, count_words=True)[0]
+        return self._shorten([text], max_length, None, needs_end=True)[0]
 
     def find_context(self, text: str, start: int, stop: int, num_tokens: int) -> tuple[int, int]:
         """Where the part of a long text starts and ends with so many tokens around a span.
@@ -246,7 +246,9 @@ class Tokenizer:
         check_text(text, "the text")
         if not self.is_long(text):
             return 0, len(text)
-        return self._long_texts.find_context(text, start, stop, num_tokens)
+        first, last = self._long_texts.find_context(text, start, stop, num_tokens)
+        self._long_texts.check_parts(text[first:last])
+        return first, last
 
     def take_tail(self, text: str, num_tokens: int) -> str:
         """The end of a long text, with at least so many of its tokens."""
@@ -260,23 +262,26 @@ class Tokenizer:
         texts: Sequence[str],
         max_length: int | None,
         limit: int | None,
-        count_words: bool = False,
+        needs_end: bool = False,
     ) -> list[ShortText]:
         """Long texts without what truncation to `max_length` removes, or with `limit` the heads."""
-        checked = check_texts(texts)
-        if max_length is not None:
-            return [
-                self._long_texts.shorten(text, 2 * max_length, count_words=count_words)
-                if self.is_long(text)
-                else ShortText(text=text)
-                for text in checked
-            ]
         return [
-            self._long_texts.take_head(text, limit + 1)
-            if limit is not None and self.is_long(text)
+            self._shorten_text(text, max_length, limit, needs_end)
+            if self.is_long(text) and (max_length is not None or limit is not None)
             else ShortText(text=text)
-            for text in checked
+            for text in check_texts(texts)
         ]
+
+    def _shorten_text(
+        self, text: str, max_length: int | None, limit: int | None, needs_end: bool
+    ) -> ShortText:
+        rules = self._long_texts
+        if max_length is not None:
+            found = rules.shorten(text, 2 * max_length, needs_end=needs_end)
+        else:
+            found = rules.take_head(text, (limit or 0) + 1)
+        rules.check_parts(found.text)
+        return found
 
     def encode_windows(
         self, text: str, pair: str | None = None, *, max_length: int, overlap: int

@@ -22,7 +22,7 @@ from cloze.files import read_json, write_json
 from cloze.text.alignment import TokenAlignment
 from cloze.text.checks import check_text, convert_errors
 from cloze.text.counting import split_bert_words
-from cloze.text.long_texts import FAILED
+from cloze.text.long_words import FAILED
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.windows import Windows
 
