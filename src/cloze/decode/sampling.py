@@ -207,8 +207,12 @@ def _draw_and_read(
         tokens, is_certain = _draw_from_top(allowed, sampling, draws, sizes[0])
     else:
         tokens, is_certain = _select(*filter_probabilities(allowed, sampling), draws), None
-    values = _read_values(tokens, log_probs, allowed, is_certain)
-    rest = [n for n, row in enumerate(values) if not row.pop()]
+    chosen, kept = (one.gather(-1, tokens[:, None])[:, 0] for one in (log_probs, allowed))
+    chosen = chosen.to(torch.promote_types(chosen.dtype, torch.float32))
+    columns = [tokens, chosen, kept > -torch.inf, *([] if is_certain is None else [is_certain])]
+    # in the dtype of the log-probabilities: ids are exact in float32 up to 16 million
+    values: list[list[float]] = torch.stack(columns, 1).tolist()
+    rest = [] if is_certain is None else [n for n, row in enumerate(values) if not row.pop()]
     if rest:
         rows = torch.tensor(rest, device=tokens.device)
         found, others = _draw_and_read(
@@ -218,17 +222,6 @@ def _draw_and_read(
         for n, row in zip(rest, others, strict=True):
             values[n] = row
     return tokens, values
-
-
-def _read_values(
-    tokens: Tensor, log_probs: Tensor, allowed: Tensor, is_certain: Tensor | None
-) -> list[list[float]]:
-    """Token, log-probability, whether it is allowed and whether it is certain, of each row."""
-    chosen, kept = (one.gather(-1, tokens[:, None])[:, 0] for one in (log_probs, allowed))
-    certain = torch.ones_like(tokens) if is_certain is None else is_certain
-    columns = (tokens, chosen, kept > -torch.inf, certain)
-    found: list[list[float]] = torch.stack([one.double() for one in columns], 1).tolist()
-    return found
 
 
 def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> Tensor:

@@ -95,3 +95,9 @@ def test_a_token_without_probability_is_never_drawn():
 def test_choices_that_make_no_sense(how, said):
     with raises(ConfigError, said):
         SamplingOptions(**how)
+
+
+def test_ids_are_exact_if_log_probabilities_are_not():
+    logs = torch.full((1, 5000), -9.0, dtype=torch.float16)
+    logs[0, 4097] = 0.0
+    assert drawn(SamplingOptions(temperature=0.0), logs=logs)[0].tokens == (4097,)
