@@ -74,7 +74,7 @@ METRICS: Mapping[str, Metric] = {
         result="MLM accuracy",
         terms=("mlm.accuracy",),
     ),
-    # the auxiliary loss of fine-tuning; in pre-training it is the only one
+    # the auxiliary loss of fine-tuning; in pre-training it is the only one, and called loss
     "lm_loss": Metric(label="LM loss", format=_format_loss, terms=("lm",)),
     "lm_accuracy": Metric(
         label="LM accuracy",

@@ -26,14 +26,21 @@ ChunkLoss: TypeAlias = Callable[
 
 
 def fused_linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *, chunk: int = CHUNK_SIZE
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    *,
+    chunk: int = CHUNK_SIZE,
+    is_static: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """−Σ log softmax(hidden·weightᵀ + bias)[target], and how many targets have the top logit.
 
     Products are computed in the dtype of `hidden`, the softmax in float32. Targets of IGNORE_INDEX
-    are left out.
+    are left out. With `is_static` the number of vectors is the same in all calls, so that it is
+    worth to compile what a GPU has no kernel for (float32).
     """
-    loss, hits, _ = _apply(hidden, weight, bias, _Options(targets, None, chunk))
+    loss, hits, _ = _apply(hidden, weight, bias, _Options(targets, None, chunk, is_static))
     return loss, hits
 
 
@@ -57,6 +64,7 @@ class _Options(NamedTuple):
     targets: Tensor
     draws: Tensor | None
     chunk: int
+    is_static: bool = True
 
 
 def _apply(
@@ -117,7 +125,7 @@ def _forward(
         draws = None if options.draws is None else options.draws[chunk]
         logits = F.linear(hidden[chunk], padded_weight, padded_bias)  # chunk v
         chunk_loss, chunk_hits, grad, samples = _compute_chunk_loss(
-            logits, options.targets[chunk], draws
+            logits, options.targets[chunk], draws, is_compiled=logits.is_cuda and options.is_static
         )
         loss, hits = loss + chunk_loss, hits + chunk_hits
         sampled.append(samples)
@@ -148,13 +156,13 @@ def _pad_vocabulary(
 
 
 def _compute_chunk_loss(
-    logits: Tensor, targets: Tensor, draws: Tensor | None
+    logits: Tensor, targets: Tensor, draws: Tensor | None, *, is_compiled: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`_compute_plain_chunk_loss`, on a GPU with a kernel or compiled."""
     if draws is None and kernels.is_supported(logits):
         losses, hits, grad = torch.ops.cloze.cross_entropy(logits, targets)
         return losses.sum(), hits.sum(), grad, targets[:0]
-    return (_compile_chunk_loss() if logits.is_cuda else _compute_plain_chunk_loss)(
+    return (_compile_chunk_loss() if is_compiled else _compute_plain_chunk_loss)(
         logits, targets, draws
     )
 

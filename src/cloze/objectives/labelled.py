@@ -30,6 +30,7 @@ from cloze.objectives.core import (
 )
 from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy
 
+LM_CHUNK_SIZE = 2048  # positions whose logits over the vocabulary are in memory together
 TaskInput = TaskBatch | DeviceBatch
 
 
@@ -157,7 +158,9 @@ class ModelOutput:
             is_followed[:, -1] = False
             targets = torch.where(is_followed, next_ids, IGNORE_INDEX)
         operands = model.lm_head_operands(self.hidden.flatten(0, -2))
-        loss, _ = fused_linear_cross_entropy(*operands, targets.flatten())
+        loss, _ = fused_linear_cross_entropy(
+            *operands, targets.flatten(), chunk=LM_CHUNK_SIZE, is_static=False
+        )
         return {"lm": scale_gradient(loss, weight)}
 
 

@@ -52,6 +52,13 @@ CHARTS = (
     Chart(title="Loss", metrics=("mlm_loss",), unit="nats per masked token", wide=True),
     Chart(title="Loss", metrics=("loss",), wide=True),
     Chart(
+        title="LM loss",
+        metrics=("lm_loss",),
+        unit="nats per token",
+        lines="training",
+        note="The auxiliary loss: the next tokens of the training sequences.",
+    ),
+    Chart(
         title="MLM accuracy",
         metrics=("mlm_accuracy",),
         include=(0,),

@@ -28,7 +28,7 @@ _EXTENT = ("step", "tokens")
 _TIME = ("seconds", "fraction", "seconds_left")
 _TRAINING = (
     *_EXTENT,
-    *("loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy"),
+    *("loss", "lm_loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy"),
     *("detection_accuracy", "accuracy"),
     *("lr", "tokens_per_second", "non_padding_fraction"),
     *_TIME,
@@ -49,7 +49,7 @@ _HELD_OUT = (
 )
 # Rows of the panel, with the values on training and held-out data side by side.
 _ROWS = (
-    *("loss", "mlm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
+    *("loss", "mlm_loss", "lm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
     *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy", "detection_accuracy"),
     *("accuracy", "bleu", "score", "lr", "grad_norm", "tokens_per_second"),
 )

@@ -35,6 +35,7 @@ class StepMetrics:
         if elapsed > 0:
             self._tokens, self._seconds = step.tokens, step.seconds
         progress = Progress(step.number, step.tokens, step.seconds)
+        is_only_loss = sum("." not in name for name in step.means) == 1
         row = {
             "kind": "train",
             "step": step.number,
@@ -43,7 +44,7 @@ class StepMetrics:
             "fraction": self._budget.fraction(progress),
             "lr": step.lr,
             "loss": step.loss,
-            **_rename(step.means, _TRAIN, self._names),
+            **_rename(step.means, _HELD_OUT if is_only_loss else _TRAIN, self._names),
             "grad_norm": step.grad_norm,
             "tokens_per_second": done / elapsed if elapsed > 0 else None,
             "non_padding_fraction": self._non_padding,
