@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "generate": (INFERENCE, 'cloze generate runs/lstm "the stock market" --top-p 0.9 --samples 3'),
     "score": (INFERENCE, 'cloze score cloze-en "The keys are here." "The keys is here."'),
     "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
-    "summarize": (INFERENCE, "cloze summarize runs/news --file article.txt"),
+    "summarize": (INFERENCE, "cloze summarize runs/news --file articles.jsonl"),
     "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),

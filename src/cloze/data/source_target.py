@@ -27,7 +27,7 @@ TABLES = {**JSON_FORMATS, ".csv": "csv", ".tsv": "tsv"}
 # Names of the columns, by task: those that are found first are used.
 COLUMNS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "summarize": (
-        ("text", "article", "document", "body", "content", "source", "dialogue"),
+        ("text", "article", "document", "body", "content", "source", "paragraphs", "dialogue"),
         ("summary", "highlights", "target", "abstract", "lead"),
     ),
     "translate": (

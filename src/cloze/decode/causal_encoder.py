@@ -136,7 +136,8 @@ class CausalEncoder:
 
     def decode_token(self, id: int) -> str:
         """One token as readable text; ## marks a subword that continues a word."""
-        return self.model.tokenizer.decode([id], skip_special_tokens=False).strip()
+        text = self.model.tokenizer.decode([id], skip_special_tokens=False)
+        return text.strip() or text  # a space is a token of its own in some vocabularies
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without bos and eos; unknown tokens stay [UNK]."""

@@ -138,6 +138,10 @@ class SequenceTranslator:
         """The separator of each row (b), and the source before it."""
         return self.decoder.start(sources)
 
+    def reserve(self, state: CausalEncoderState, new_tokens: int) -> CausalEncoderState:
+        """The state with memory for so many new tokens of each row."""
+        return self.decoder.reserve(state, new_tokens)
+
     def step(self, tokens: Tensor, state: CausalEncoderState) -> tuple[Tensor, CausalEncoderState]:
         """Log-probabilities of the next token (b v) after one more token of each row (b)."""
         return self.decoder.step(tokens, state)

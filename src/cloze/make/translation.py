@@ -45,6 +45,7 @@ from cloze.objectives.core import Learner
 from cloze.objectives.translation import make_sequence_objective, make_translation_objective
 from cloze.report.page import write_report
 from cloze.tasks.evaluate_summarizer import score_summaries
+from cloze.tasks.evaluation import shorten
 from cloze.tasks.summarize import summarize
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import train_joint_bpe
@@ -57,6 +58,7 @@ from cloze.train.run_files import DATA_FACTS, SAMPLES, VOCABULARY
 from cloze.train.state import TrainState
 
 _NUM_SAMPLES = 10  # dev sources whose targets are saved
+_SAMPLE_CHARS = 1000  # of such a source
 METRICS = {"translate": "bleu", "summarize": "rouge_l"}
 
 
@@ -259,7 +261,7 @@ class TargetEvaluation:
             texts = self._write_targets()
         name = "translation" if self._recipe.task == "translate" else "summary"
         self._samples = [
-            {"source": source, "reference": reference, name: text}
+            {"source": shorten(source, _SAMPLE_CHARS), "reference": reference, name: text}
             for source, reference, text in zip(
                 self._dev.source[:_NUM_SAMPLES],
                 self._dev.target[:_NUM_SAMPLES],

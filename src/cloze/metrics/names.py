@@ -137,6 +137,7 @@ METRICS: Mapping[str, Metric] = {
     # language models and translators
     "word_perplexity": Metric(label="perplexity per word"),
     "bits_per_byte": Metric(label="bits per byte", format=_format_precise),
+    "bits_per_character": Metric(label="bits per character", format=_format_precise),
     **{
         f"precision_{n}": Metric(label=f"{n}-gram precision", format=_format_hundredths)
         for n in range(1, 5)

@@ -1,4 +1,4 @@
-"""Perplexity and bits per byte of language models."""
+"""Perplexity, bits per byte and bits per character of language models."""
 
 import math
 from collections import Counter
@@ -25,6 +25,7 @@ class LanguageModelScores:
     tokens: int  # predicted tokens, including one end of text per text
     words: int  # separated by whitespace, plus one end of text per text
     bytes: int  # of the text in UTF-8, plus one newline per text
+    characters: int  # of the text, plus one newline per text
     unknown: int  # tokens outside the vocabulary, and <unk> in the text itself
     log_p: float  # natural logarithm, of the whole text
     backward_log_p: float | None = None  # of a model that also predicts from right to left
@@ -56,19 +57,27 @@ class LanguageModelScores:
         """
         return -self.log_p / math.log(2) / self.bytes
 
+    @property
+    def bits_per_character(self) -> float:
+        """−log₂ p / characters; as bits per byte if the text is ASCII."""
+        return -self.log_p / math.log(2) / self.characters
+
 
 def score_language_model(model: LanguageModel, texts: Iterable[str]) -> LanguageModelScores:
     """Score texts, one sentence each; whether a text depends on those before depends on the model.
 
     Texts may end with a newline, as the lines of an open file do.
     """
-    counts = Counter(dict.fromkeys(("texts", "tokens", "words", "bytes", "unknown"), 0))
+    counts = Counter(
+        dict.fromkeys(("texts", "tokens", "words", "bytes", "characters", "unknown"), 0)
+    )
 
     def sequences() -> Iterator[list[int]]:
         for batch in batches(text.removesuffix("\n") for text in texts if text.strip()):
             counts["texts"] += len(batch)
             counts["words"] += sum(len(text.split()) + 1 for text in batch)
             counts["bytes"] += sum(len(text.encode()) + 1 for text in batch)
+            counts["characters"] += sum(len(text) + 1 for text in batch)
             for sequence in model.encode_texts(batch):
                 counts["unknown"] += count_unknown(model, sequence)
                 yield sequence

@@ -127,7 +127,7 @@ def _describe_encoder_scores(contents: Contents) -> str:
     if not {"mlm", "lm"} & set(contents.task_heads):
         return "correlation of text similarities with ratings"
     if contents.is_causal:
-        return "perplexity and bits per byte"
+        return "perplexity, bits per byte and per character"
     return f"MLM {'and NSP ' if 'nsp' in contents.task_heads else ''}accuracy on text"
 
 
@@ -150,7 +150,7 @@ def _list_head_functions(contents: Contents) -> dict[str, str]:
 
 _LANGUAGE_MODEL = {
     **_NEXT_TOKENS,
-    "evaluate": "perplexity and bits per byte",
+    "evaluate": "perplexity, bits per byte and per character",
     "compare": "several language models in one table",
     **_TEXT,
 }

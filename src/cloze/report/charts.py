@@ -95,6 +95,15 @@ CHARTS = (
         note="On the dev sentences; the model with the best BLEU is saved.",
     ),
     Chart(
+        title="ROUGE",
+        metrics=("rouge_l", "rouge_1", "rouge_2"),
+        include=(0,),
+        lines="held out",
+        baselines=("lead_3_rouge_l",),
+        note="F1 on the dev texts; the model with the best ROUGE-L is saved.",
+        baseline_note="Lead-3: ROUGE-L of the first three sentences of the text.",
+    ),
+    Chart(
         title="Scores",
         metrics=_SCORES,
         lines="held out",
@@ -154,7 +163,7 @@ CHARTS = (
 )
 _CHART_OF = {key: chart for chart in CHARTS for key in chart.metrics}
 _FACTS = (
-    *("bleu", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
+    *("bleu", "rouge_l", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
     *(*_SCORES, *_CORRELATIONS, "detection_accuracy", "nsp_accuracy", "sop_accuracy"),
 )
 

@@ -24,7 +24,7 @@ from cloze.plot.notebook import render_report
 from cloze.plot.page import Cell, Grid, Page, Section, Table
 from cloze.results import Result
 
-SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
+SCORES = ("perplexity", "word_perplexity", "bits_per_byte", "bits_per_character")
 
 
 class Resampled(Protocol):

@@ -1,4 +1,4 @@
-"""`evaluate` for language models: perplexity and bits per byte on text."""
+"""`evaluate` for language models: perplexity, bits per byte and per character on text."""
 
 import time
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
 from cloze.tasks.inputs import open_language_model
 
-SCORES = ("perplexity", "word_perplexity", "bits_per_byte")
+SCORES = ("perplexity", "word_perplexity", "bits_per_byte", "bits_per_character")
 COUNTS = ("texts", "tokens", "words", "unknown")
 
 
@@ -25,7 +25,7 @@ def evaluate_language_model(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,  # noqa: ARG001 - all evaluators have it
 ) -> CorpusEvaluation:
-    """Compute perplexity and bits per byte on a text with one sentence per line."""
+    """Compute perplexity and bits per byte and character on a text with one sentence per line."""
     since = time.perf_counter()
     skipped: list[InputError] = []
     lines = read_rows(

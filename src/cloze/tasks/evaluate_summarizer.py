@@ -10,6 +10,7 @@ from cloze.data.parallel_text import ParallelText
 from cloze.data.source_target import load_pairs
 from cloze.data.sources import Source
 from cloze.errors import InputError
+from cloze.metrics.baselines import describe_failure
 from cloze.metrics.bootstrap import Metric
 from cloze.metrics.rouge import Rouge, choose_tokenizer, compute_rouge, take_lead
 from cloze.progress import ProgressCallback
@@ -79,7 +80,11 @@ def evaluate_summarizer(
             "truncated": sum(map(bool, made.truncated_chars)),
             "empty_summaries": made.empty,
         },
-        notes={"tokenizer": made.rouge.tokenize, "beam": str(beam)},
+        notes={
+            "tokenizer": made.rouge.tokenize,
+            "beam": str(beam),
+            **({"note": failure} if (failure := describe_failure(made.scores)) else {}),
+        },
         seconds=time.perf_counter() - since,
     )
 

@@ -397,9 +397,8 @@ def evaluation_kind(
     if not isinstance(model, Model):
         return "language"
     check_capability(model, "evaluate")
-    of_task = _KIND_OF_TASK.get(model.task.name) if model.task else None
-    if of_task or model.feature_head is not None:
-        return of_task or "labelled"
+    if model.task and (model.task.name in _KIND_OF_TASK or model.feature_head is not None):
+        return _KIND_OF_TASK.get(model.task.name, "labelled")
     rates_pairs = pair_column is not None or label_column is not None
     if model.family.kind != "encoder":
         is_embedder = rates_pairs and "embed" in model.capabilities

@@ -120,6 +120,8 @@ def search_targets(
         some = [sources[row] for row in rows]
         tokens, state = translator.start(some)
         limits = [translator.limit_target(ids, max_target_length(ids)) for ids in some]
+        if isinstance(translator, SequenceTranslator):
+            state = translator.reserve(state, max(limits))
         hypotheses = beam_search(
             translator, state, tokens, search, eos_id=translator.eos_id, max_lengths=limits
         )

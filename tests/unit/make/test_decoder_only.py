@@ -227,3 +227,30 @@ def test_what_a_user_can_get_wrong(tuned, tmp_path):
         cloze.finetune(
             "translate", tuned.folder, [SOURCE, ["x y z " * 60] * 6], out, progress=False
         )
+
+
+@pytest.mark.parametrize("family", ["lstm", "gpt"])
+def test_characters(family, tmp_path):
+    """A vocabulary of characters: spaces are tokens, and none are inserted."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(["der Hund läuft", "die Katze schläft"] * 20), encoding="utf-8")
+    sizes = {"model.hidden_size": 32, "model.num_layers": 1, "run.steps": 3}
+    if family == "gpt":
+        sizes["model.num_heads"] = 2
+    cloze.pretrain(
+        text,
+        tmp_path / "run",
+        family,
+        settings=sizes | {"vocabulary.kind": "char", "vocabulary.size": 60},
+        progress=False,
+    )
+    model = cloze.load(tmp_path / "run")
+    assert model.tokenizer.kind == "char"
+    found = model.generate("der Hu", seed=1, max_new_tokens=12).continuations[0]
+    assert found.continuation == "".join(found.tokens)
+    assert found.full_text == "der Hu" + found.continuation
+    scores = model.evaluate(text).scores
+    line = [len("der Hund läuft") + 1, len("die Katze schläft") + 1]
+    in_bytes = sum(line) + 2  # ä has two bytes
+    ratio = scores["bits_per_character"] / scores["bits_per_byte"]
+    assert ratio == pytest.approx(in_bytes / sum(line))

@@ -43,8 +43,15 @@ def test_lines_of_a_file_are_texts():
 
 def test_words_and_tokens_are_counted_separately():
     found = LanguageModelScores(
-        texts=1, tokens=10, words=5, bytes=20, unknown=0, log_p=10 * math.log(0.5)
+        texts=1,
+        tokens=10,
+        words=5,
+        bytes=20,
+        characters=5,
+        unknown=0,
+        log_p=10 * math.log(0.5),
     )
+    assert found.bits_per_character == pytest.approx(2)
     assert found.perplexity == pytest.approx(2)
     assert found.word_perplexity == pytest.approx(4)
     assert found.bits_per_byte == pytest.approx(0.5)
@@ -66,7 +73,9 @@ def test_many_texts_have_the_sum_of_their_scores():
 
 
 def test_impossible_text_has_infinite_perplexity():
-    found = LanguageModelScores(texts=1, tokens=1, words=1, bytes=1, unknown=0, log_p=-1e9)
+    found = LanguageModelScores(
+        texts=1, tokens=1, words=1, bytes=1, characters=1, unknown=0, log_p=-1e9
+    )
     assert found.perplexity == math.inf
 
 
