@@ -2,7 +2,8 @@
 
     python bench/multi30k.py --out OUT --jobs 4
     python bench/multi30k.py --out OUT --only en-de/transformer --set optimizer.lr=2e-3
-    python bench/multi30k.py --out OUT --examples 200 --steps 4 --tiny --cpu  # dry run
+    python bench/multi30k.py --out OUT --only en-de/transformer en-de/decoder --jobs 4
+    python bench/multi30k.py --out OUT --rehearse  # tiny models and few sentences on a CPU
 
 Each run is a process; --jobs of them run at a time. The two directions of a pair of languages share
 one vocabulary. BLEU on val selects the epoch, then the length penalty of beam size 4; test_2016 is
@@ -148,11 +149,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="small models, for a dry run")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument(
+        "--rehearse", action="store_true", help="--examples 60 --steps 4 --tiny --cpu"
+    )
+    parser.add_argument(
         "--unrecorded", action="store_true", help="launch every step kernel by kernel"
     )
     parser.add_argument("--again", action="store_true", help="also what has a result")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.rehearse:
+        given.examples, given.steps = given.examples or 60, given.steps or 4
+        given.tiny = given.cpu = True
+    return given
 
 
 def main() -> None:

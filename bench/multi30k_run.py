@@ -52,6 +52,13 @@ NAMES = {
     "bahdanau": "Bahdanau",
     "luong": "Luong",
     "transformer": "Transformer",
+    "decoder": "decoder-only",
+}
+# source, separator, target in one sequence, with and without a loss of the source tokens
+DECODER = {
+    "decoder": [],
+    "decoder-source": ["loss.source_weight=0.5"],
+    "decoder-lr": ["optimizer.lr=2e-3"],
 }
 TINY = {
     "transformer": [
@@ -61,6 +68,7 @@ TINY = {
     ],
     "seq2seq": ["model.hidden_size=32", "model.embedding_size=16"],
 }
+TINY["decoder-translate"] = TINY["transformer"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +83,8 @@ class Run:
 
     @property
     def recipe(self) -> str:
+        if self.model in DECODER:
+            return "decoder-translate"
         return "seq2seq" if self.model in SEQ2SEQ else "transformer"
 
     @property
@@ -95,6 +105,10 @@ def runs() -> dict[str, Run]:
         for source, target in both
         for model in NAMES
     }
+    for model in sorted(DECODER.keys() - NAMES.keys()):
+        found[f"en-de/{model}"] = Run(
+            source="en", target="de", model=model, settings=tuple(DECODER[model])
+        )
     found["en-fr/transformer"] = Run(source="en", target="fr", model="transformer")
     found["fr-en/transformer"] = Run(source="fr", target="en", model="transformer")
     found["en-zh/transformer"] = Run(source="en", target="zh", model="transformer")
@@ -233,7 +247,7 @@ def settings(run: Run, given: argparse.Namespace, device: str) -> list[str]:
         f"run.evals_per_epoch={1 / given.eval_epochs}",
         *(f"run.{unit}={value}" for unit, value in budget.items() if value is not None),
         # cuDNN's recurrent nets have no bf16 under autocast
-        *(["run.dtype=bf16"] if device == "cuda" and run.recipe == "transformer" else ()),
+        *(["run.dtype=bf16"] if device == "cuda" and run.recipe != "seq2seq" else ()),
         *given.set,
     ]
 

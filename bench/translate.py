@@ -34,9 +34,10 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.batch import batch_by_tokens
 from cloze.data.parallel_text import read_all_lines
+from cloze.decode.translators import pad_sequences
 from cloze.models.transformer import Transformer
 from cloze.plot.format import format_percent
-from cloze.tasks.translate import pad_sequences, translate
+from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
 from common import print_result, versions
 

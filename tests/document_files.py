@@ -68,6 +68,15 @@ def choices(count: int, seed: int) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def articles(count: int, seed: int) -> str:
+    texts = sentences(5 * count, seed)
+    rows = [
+        {"text": " ".join(texts[n : n + 5]), "summary": texts[n + 1]}
+        for n in range(0, 5 * count, 5)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def scored_pairs(count: int, seed: int) -> str:
     texts = sentences(2 * count, seed)
     rows = [f"{texts[2 * n]}\t{texts[2 * n + 1]}\t{n % 6}.0" for n in range(count)]
@@ -92,6 +101,10 @@ FILES: dict[str, str] = {
     **{n: columns(10, 10) for n in ("ner.dev", "eng.testa")},
     "squad.json": questions(30, 11),
     "choices.jsonl": choices(30, 12),
+    **{
+        name: articles(8, seed)
+        for seed, name in enumerate(("articles.jsonl", "articles-dev.jsonl"), 30)
+    },
     "STS-B/dev.tsv": scored_pairs(20, 13),
     **{
         f"{part}.{language}": "\n".join(sentences(count, seed)) + "\n"

@@ -19,6 +19,7 @@ REDUCED = [
     (r'^preset = "\w+"', 'preset = "tiny"\nnum_layers = 4\nhidden_size = 32'),
     (r"^(hidden_size|embedding_size|intermediate_size) = \d+", r"\1 = 32"),
     (r"^num_heads = \d+", "num_heads = 2"),
+    (r"^max_positions = 1024", "max_positions = 128"),
     (r"^size = \d+", "size = 300"),
     (r"^batch_tokens = \d+", "batch_tokens = 512"),
     (r"^accumulate = \d+", "accumulate = 1"),
@@ -85,6 +86,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/words": lambda out: cloze.load("glove.txt").save(out),
     "their.arpa": make_arpa,
     "runs/en-de": make_translator,
+    "runs/news": lambda out: cloze.finetune(
+        "summarize", None, "articles.jsonl", out, "transformer"
+    ),
     "runs/more": make_translator,
     "midi": make_music,
     "other-midi": make_music,
