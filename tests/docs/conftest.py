@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # (regular expression, replacement): what makes the recipes small
 REDUCED = [
     (r"^num_layers = \d+", "num_layers = 1"),
+    (r'^(family = "elmo")\npreset = "\w+"', r'\1\npreset="tiny"'),
+    (r"^batch_size = 256", "batch_size = 4"),
     (r'^preset = "\w+"', 'preset = "tiny"\nnum_layers = 4\nhidden_size = 32'),
     (r"^(hidden_size|embedding_size|intermediate_size) = \d+", r"\1 = 32"),
     (r"^num_heads = \d+", "num_heads = 2"),
@@ -83,6 +85,8 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/ptb": lambda out: cloze.pretrain("text/*.txt", out, family="ngram"),
     "runs/nnlm": lambda out: cloze.pretrain("text/*.txt", out, family="nnlm"),
     "runs/lstm": lambda out: cloze.pretrain("text/*.txt", out, family="lstm"),
+    "runs/elmo": lambda out: cloze.pretrain("text/*.txt", out, family="elmo"),
+    "published-elmo": lambda out: cloze.export("allennlp", "runs/elmo", out),
     "runs/words": lambda out: cloze.load("glove.txt").save(out),
     "their.arpa": make_arpa,
     "runs/en-de": make_translator,
@@ -107,6 +111,7 @@ NEEDS = {
     "all-MiniLM-L6-v2": ["runs/bert"],
     "MINILM": ["runs/bert"],
     "their.arpa": ["runs/ngram"],
+    "published-elmo": ["runs/elmo"],
 }
 
 

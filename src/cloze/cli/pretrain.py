@@ -33,16 +33,16 @@ def pretrain(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
-            "lstm, word2vec, gpt, or a TOML file (default: that of --family; without --family "
-            "laptop, or fast on a GPU).",
+            "lstm, elmo, word2vec, gpt, or a TOML file (default: that of --family; without "
+            "--family laptop, or fast on a GPU).",
         ),
     ] = None,
     family: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Model family: bert, modernbert, ngram, nnlm, lstm or word2vec (default: the "
-            "recipe's).",
+            help="Model family: bert, modernbert, ngram, nnlm, lstm, elmo or word2vec (default: "
+            "the recipe's).",
         ),
     ] = None,
     settings: Settings = None,

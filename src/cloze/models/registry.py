@@ -208,8 +208,8 @@ _NEEDED = {
     **dict.fromkeys(("classify", "tag", "answer", "choose"), _FINETUNED),
     **dict.fromkeys(
         ("suggest", "generate"),
-        "a language model (`cloze pretrain --family ngram`, nnlm, lstm or gpt2 trains one, or "
-        "--set objective.kind=causal --pairs none)",
+        "a language model (`cloze pretrain --family ngram`, nnlm, lstm, elmo or gpt2 trains one, "
+        "or --set objective.kind=causal --pairs none)",
     ),
 }
 

@@ -5,7 +5,7 @@
 | encoders: bert, modernbert | laptop, fast, bert-tiny … | `make/pretrain/job.py` |
 | ngram | ngram | `make/ngram.py` |
 | word2vec | word2vec | `make/word2vec.py` |
-| language models: nnlm, lstm | nnlm, lstm | `make/language_model.py` |
+| language models: nnlm, lstm, elmo | nnlm, lstm, awd-lstm, elmo | `make/language_model.py` |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
@@ -56,7 +56,8 @@ def pretrain(
             the recipe's `data.sources`.
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the family's own).
-        family: bert, modernbert, ngram, word2vec, nnlm or lstm (default: as the recipe says).
+        family: bert, modernbert, ngram, word2vec, nnlm, lstm or elmo (default: as the recipe
+            says).
         settings: any settings of the recipe, such as {"run.minutes": 30}, {"run": {"minutes": 30}}
             or ["run.minutes=30"].
         force: overwrite what is in `out`.

@@ -40,7 +40,10 @@ class ModelChoice(Config):
     ] = None
     preset: Annotated[
         str | None,
-        Help("Size of the model: tiny, mini, small, medium, base, large; modernbert also cloze"),
+        Help(
+            "Size of the model: tiny, mini, small, medium, base, large; modernbert also cloze; "
+            "elmo: original, small, tiny"
+        ),
         Flag("--preset", "SIZE"),
     ] = None
     position_init: Annotated[
