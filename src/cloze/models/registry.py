@@ -133,7 +133,7 @@ def _describe_encoder_scores(contents: Contents) -> str:
 
 def recurrent_encoder_capabilities(contents: Contents) -> dict[str, str]:
     """The functions of a recurrent encoder: as those of others, but no other library reads it."""
-    heads = tuple(head for head in contents.task_heads if head == "sequence")
+    heads = tuple(head for head in contents.task_heads if head in ("sequence", "token"))
     found = encoder_capabilities(Contents(task_heads=heads))
     del found["export"]
     return found

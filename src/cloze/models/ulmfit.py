@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.models.configs.ulmfit import ULMFiTConfig
-from cloze.nn.heads import PooledClassificationHead
+from cloze.nn.heads import LinearHead, PooledClassificationHead
 from cloze.nn.layout import AttentionLayout, Packed, Varlen
 from cloze.nn.recurrent import StackedRNN, State, embed_with_dropout, init_recurrent_weights
 
@@ -61,16 +61,9 @@ class ULMFiT(nn.Module):
             weight_dropout=config.weight_dropout,
             output_size=config.output_size,
         )
-        parts = PARTS if config.concat_pooling else 1
         self.task_heads = nn.ModuleDict(
             {
-                one_of("head", name, self.TASK_HEADS): PooledClassificationHead(
-                    parts * config.output_size,
-                    config.classifier_size,
-                    len(config.labels),
-                    dropout=config.classifier_dropout,
-                    hidden_dropout=config.classifier_hidden_dropout,
-                )
+                one_of("head", name, self.TASK_HEADS): _build_head(name, config)
                 for name in task_heads
             }
         )
@@ -137,12 +130,18 @@ class ULMFiT(nn.Module):
 
     def head_inputs(
         self,
-        head: str,  # noqa: ARG002 (there is one)
+        head: str,
         hidden: Tensor,
-        indices: Tensor,  # noqa: ARG002 (of the first tokens, which have read nothing)
+        indices: Tensor,
         attention_mask: AttentionLayout,
     ) -> Tensor:
-        """The pooled states of each text, b (3 d): last, maximum, mean; or the last only, b d."""
+        """The vectors that a head reads: of token the states at `indices`, m d.
+
+        Of sequence the pooled states of each text, b (3 d): last, maximum, mean; or the last only,
+        b d. The indices are those of the first tokens, which have read nothing.
+        """
+        if not self.uses_pooler(head):
+            return hidden.flatten(0, -2).index_select(0, indices)
         rows, mask = _to_rows(hidden, attention_mask)
         lengths = mask.sum(1, keepdim=True)[..., None]  # b 1 1
         last = rows.take_along_dim(lengths - 1, 1)[:, 0]
@@ -154,7 +153,7 @@ class ULMFiT(nn.Module):
         return torch.cat([last, highest, mean.to(last.dtype)], -1)
 
     def logits(self, head: str, vectors: Tensor) -> Tensor:
-        """Logits of a head from the pooled vectors: b (3 d) -> b c."""
+        """Logits of a head from the vectors that it reads: b (3 d) -> b c, or m d -> m c."""
         one_of("head", head, self.task_heads)
         logits: Tensor = self.task_heads[head](vectors)
         return logits
@@ -165,8 +164,8 @@ class ULMFiT(nn.Module):
         self.embeddings.word.weight.uniform_(-INIT_RANGE, INIT_RANGE, generator=rng)
         init_recurrent_weights(self.rnn, rng)
         for head in self.task_heads.values():
-            assert isinstance(head, PooledClassificationHead)
-            head.init_weights(rng)
+            assert isinstance(head, PooledClassificationHead | LinearHead)
+            init_head_weights(head, rng)
 
     def _read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, after = self.rnn(self.embeddings(ids), state)
@@ -176,6 +175,38 @@ class ULMFiT(nn.Module):
         size = (self.num_layers, rows, self.rnn.state_size)
         weight = self.embeddings.word.weight
         return tuple(weight.new_zeros(size) for _ in range(self.rnn.state_parts))
+
+
+def _build_head(name: str, config: ULMFiTConfig) -> nn.Module:
+    if name == "token":
+        return LinearHead(
+            config.output_size,
+            len(config.labels),
+            dropout=config.classifier_dropout,
+            uses_pooler=False,
+        )
+    return PooledClassificationHead(
+        (PARTS if config.concat_pooling else 1) * config.output_size,
+        config.classifier_size,
+        len(config.labels),
+        dropout=config.classifier_dropout,
+        hidden_dropout=config.classifier_hidden_dropout,
+    )
+
+
+@torch.no_grad()
+def init_head_weights(head: nn.Module, rng: torch.Generator) -> None:
+    """Norms of 1 without statistics; weights uniform up to 1/√inputs, biases 0."""
+    for module in head.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.weight.fill_(1.0)
+            module.bias.zero_()
+            for name, value in (("mean", 0.0), ("var", 1.0)):
+                module.get_buffer(f"running_{name}").fill_(value)
+        elif isinstance(module, nn.Linear):
+            bound = module.in_features**-0.5
+            module.weight.uniform_(-bound, bound, generator=rng)
+            module.bias.zero_()
 
 
 def _to_rows(x: Tensor, attention_mask: AttentionLayout) -> tuple[Tensor, Tensor]:

@@ -169,19 +169,6 @@ class PooledClassificationHead(nn.Module):
         hidden = self.dense(self.dropout(self.norm(vectors))).relu()  # b d
         return self.out(self.hidden_dropout(self.hidden_norm(hidden)))  # b c
 
-    @torch.no_grad()
-    def init_weights(self, rng: torch.Generator) -> None:
-        """Norms of 1 without statistics; weights uniform up to 1/√inputs, biases 0."""
-        for norm in (self.norm, self.hidden_norm):
-            for name, value in (("mean", 0.0), ("var", 1.0)):
-                norm.get_buffer(f"running_{name}").fill_(value)
-            norm.weight.fill_(1.0)
-            norm.bias.zero_()
-        for linear in (self.dense, self.out):
-            bound = linear.in_features**-0.5
-            linear.weight.uniform_(-bound, bound, generator=rng)
-            linear.bias.zero_()
-
 
 TaskHead = LMHead | LinearHead | ClassificationHead
 

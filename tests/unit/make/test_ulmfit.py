@@ -169,6 +169,20 @@ def test_other_recipes_and_transfers_start_from_a_language_model_too(trained, fi
     assert again.score == 1.0
 
 
+def test_a_tagger_and_heads_that_it_lacks(trained, tmp_path):
+    lm, data = trained[0] / "language_model", tmp_path / "ner.txt"
+    lines = "".join(f"the O\n{noun} B-X\nran O\n\n" for noun in NOUNS * 4)
+    data.write_text(lines)
+    options = {"dev": data, "device": "cpu", "progress": False, "settings": ["run.batch_size=4"]}
+    cloze.finetune("tag", lm, data, tmp_path / "tag", epochs=12, lr=0.05, **options)
+    assert [span.text for span in cloze.tag(tmp_path / "tag", "the film ran").spans] == ["film"]
+    for model in (lm, tmp_path / "tag"):
+        with raises(InputError, "finetune answer", fix="embed" if model != lm else "generate"):
+            cloze.finetune("answer", model, data, tmp_path / "no", **options)
+    with raises(ConfigError, "tag", "labelled data", fix="finetune"):
+        cloze.pretrain(data, tmp_path / "no", init_from=tmp_path / "tag", steps=1)
+
+
 def test_layers_have_their_learning_rates_and_are_unfrozen_from_the_top():
     module = recurrent_encoder().module
     table = TransferConfig(layer_decay=1 / 2.6, unfreeze_every=1.0)

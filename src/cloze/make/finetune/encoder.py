@@ -17,6 +17,7 @@ from typing import Any
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, unsupported_function_error
 from cloze.checkpoint.recurrent_encoder import make_recurrent_encoder
+from cloze.checkpoint.task import TASK_HEADS
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path
@@ -205,6 +206,7 @@ def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model 
     if not isinstance(model, Model):
         model = load(model, device=resolve_device(recipe.run.device), quiet=True)
     if model.family.name == RECURRENT:
+        _check_head(ULMFiTConfig, model, recipe)
         recipe.check_for(layers=model.config.num_layers, positions=ULMFiTConfig.max_positions)
         return model
     if recipe.language_model.is_used:
@@ -216,8 +218,17 @@ def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model 
     if recipe.transfer.kind == "features":
         if "embed" not in model.capabilities:
             raise unsupported_function_error(model, "finetune --transfer features")
-    elif not getattr(model.module, "TASK_HEADS", ()):
-        raise unsupported_function_error(model, "finetune")
+    else:
+        _check_head(model.module, model, recipe)
     positions = getattr(model.module, "max_positions", None) or sys.maxsize
     recipe.check_for(layers=model.module.num_layers, positions=positions)
     return model
+
+
+def _check_head(owner: Any, model: Model, recipe: FinetuneRecipe) -> None:  # noqa: ANN401
+    """Raise if the owner, a module or a configuration class, lists no head for the task."""
+    heads = getattr(owner, "TASK_HEADS", ())
+    if recipe.transfer.kind == "features" or TASK_HEADS[recipe.task] in heads:
+        return
+    name = "finetune" if not heads else f"finetune {recipe.task}"
+    raise unsupported_function_error(model, name)

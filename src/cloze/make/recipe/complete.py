@@ -316,6 +316,11 @@ def _check_pretrained(family: Family, init_from: object = None) -> None:
             f"{init_from or family.name} is {family.description}, which learns from aligned text",
             fix="use cloze finetune translate MODEL --train SRC TGT",
         )
+    if family.recipe is None:
+        raise ConfigError(
+            f"{init_from or family.name} is {family.description}, which learns from labelled data",
+            fix="use cloze finetune; a language model that it was made from can be continued",
+        )
 
 
 def _check_default_recipes(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

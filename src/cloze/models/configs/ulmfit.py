@@ -17,7 +17,7 @@ class ULMFiTConfig(LSTMConfig):
     """
 
     family: ClassVar[str] = "ulmfit"
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ("sequence",)
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("sequence", "token")
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "bos_id", "labels", "problem_type")
 
     max_positions: MaxPositions = 1 << 14
