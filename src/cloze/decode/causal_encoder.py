@@ -23,7 +23,7 @@ from cloze.nn.attention import KVCache, is_identity
 from cloze.nn.context import AttentionContext
 from cloze.nn.graph_step import MIN_STEPS, GraphRows, get_graph_steps
 from cloze.nn.layout import Packed
-from cloze.nn.packed import get_packed_step
+from cloze.nn.packed import CACHE_DTYPE, get_packed_step
 from cloze.nn.utils import eval_mode, log_softmax
 from cloze.text.alignment import count_removed_chars
 
@@ -262,8 +262,10 @@ class CausalEncoder:
         context = AttentionContext(
             mask, max_seqlen=length, device=self.device, position_ids=position_ids
         )
-        caches = tuple(replace(cache) for cache in state.caches)  # the state itself is not changed
         packed = get_packed_step(module, len(tokens), steps=state.new_tokens)
+        dtype = CACHE_DTYPE if packed else module.embeddings.word.weight.dtype
+        # the state itself is not changed
+        caches = tuple(replace(cache.convert(dtype)) for cache in state.caches)
         with eval_mode(module):
             x = module.embeddings(tokens[:, None], None, position_ids)  # b 1 d
             if packed:

@@ -32,10 +32,13 @@ class KeyValue(NamedTuple):
 
 @dataclass
 class _KVBuffer:
-    """Memory for keys and values, which the caches of successive steps share."""
+    """Memory for keys and values, which the caches of successive steps share.
 
-    key: Tensor  # b c h d, c the capacity
-    value: Tensor  # b c h d
+    The tokens of a head are adjacent, because a step reads one head after another.
+    """
+
+    key: Tensor  # b h c d, c the capacity
+    value: Tensor  # b h c d
     used: int = 0  # tokens that some cache has written
 
 
@@ -58,40 +61,59 @@ class KVCache:
         """Keys and values of the tokens so far."""
         if self.buffer is None:
             return None
-        return KeyValue(self.buffer.key[:, : self.length], self.buffer.value[:, : self.length])
+        return self._read(self.buffer)
 
     def append(self, key: Tensor, value: Tensor) -> KeyValue:
         """All keys and values, including those of the new tokens (b t h d)."""
         start, end = self.length, self.length + key.shape[1]
-        if self.buffer is None and end >= self.reserve:  # a prompt may be all there is
-            self.buffer, self.length = _KVBuffer(key, value, end), end
-            return KeyValue(key, value)
+        key, value = key.transpose(1, 2), value.transpose(1, 2)  # b h t d
         buffer = self.buffer
-        if buffer is None or buffer.used > start or buffer.key.shape[1] < end:
+        if buffer is None and end >= self.reserve:  # a prompt may be all there is
+            buffer = _KVBuffer(key, value)
+        elif buffer is None or buffer.used > start or buffer.key.shape[2] < end:
             capacity = self.reserve if end <= self.reserve else max(end + _MIN_ROOM, 2 * start)
-            self.buffer = buffer = self._copy_buffer(key, capacity)
-        buffer.key[:, start:end] = key
-        buffer.value[:, start:end] = value
+            buffer = self._copy_buffer(key, capacity)
+        if buffer.key is not key:
+            buffer.key[:, :, start:end] = key
+            buffer.value[:, :, start:end] = value
         buffer.used = self.length = end
-        return KeyValue(buffer.key[:, :end], buffer.value[:, :end])
+        self.buffer = buffer
+        return self._read(buffer)
+
+    def _read(self, buffer: _KVBuffer) -> KeyValue:
+        return KeyValue(
+            *(one[:, :, : self.length].transpose(1, 2) for one in (buffer.key, buffer.value))
+        )
+
+    def convert(self, dtype: torch.dtype) -> "KVCache":
+        """The cache in another precision."""
+        if self.buffer is None or self.buffer.key.dtype == dtype:
+            return self
+        like = self.buffer.key[:, :, :0].to(dtype)
+        capacity = max(self.reserve, self.buffer.key.shape[2])
+        return replace(self, buffer=self._copy_buffer(like, capacity))
 
     def reorder(self, rows: Tensor) -> "KVCache":
         """The cache of these rows; that of the source is unchanged."""
         if self.buffer is None:
             return replace(self)
         key = self.buffer.key
-        return replace(self, buffer=self._copy_buffer(key, key.shape[1], rows))
+        return replace(self, buffer=self._copy_buffer(key, key.shape[2], rows))
 
     def _copy_buffer(self, like: Tensor, capacity: int, rows: Tensor | None = None) -> _KVBuffer:
         """A buffer with the tokens of this cache, of all rows or of these, and room for more."""
-        count = len(like if rows is None else rows)
-        key, value = (like.new_empty(count, capacity, *like.shape[2:]) for _ in range(2))
-        for new, old in zip((key, value), self.past or (), strict=False):
-            if rows is None:
-                new[:, : self.length] = old
-            else:
-                torch.index_select(old, 0, rows, out=new[:, : self.length])
-        return _KVBuffer(key, value, self.length)
+        count, heads, _, width = like.shape
+        size = (count if rows is None else len(rows), heads, capacity, width)
+        new = _KVBuffer(like.new_empty(size), like.new_empty(size), self.length)
+        if self.buffer is not None:
+            pairs = (new.key, self.buffer.key), (new.value, self.buffer.value)
+            for target, source in pairs:
+                target, source = target[:, :, : self.length], source[:, :, : self.length]
+                if rows is None:
+                    target.copy_(source)
+                else:
+                    torch.index_select(source, 0, rows, out=target)
+        return new
 
     def reorder_encoder(self, sources: Tensor) -> "KVCache":
         """The cache of these sources; that of the tokens so far is unchanged."""

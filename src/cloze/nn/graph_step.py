@@ -177,7 +177,7 @@ class GraphStep:
             for _ in range(_WARMUP_STEPS):
                 run()
         torch.cuda.current_stream().wait_stream(stream)
-        graph, logits = capture_graph(run)
+        graph, logits = capture_graph(run, error_mode="thread_local")
 
         def replay() -> Tensor:
             graph.replay()

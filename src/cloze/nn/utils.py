@@ -36,14 +36,17 @@ def eval_mode(*modules: object) -> Iterator[None]:
 def capture_graph(
     function: Callable[[], T],
     pool: Any = None,  # noqa: ANN401 (a handle that torch does not name)
+    *,
+    error_mode: str = "global",
 ) -> tuple[torch.cuda.CUDAGraph, T]:
     """Record the kernels of a function as a CUDA graph, without running them.
 
     The function must have run before, so that workspaces are allocated. Its output is in memory of
-    the graph, which each replay overwrites.
+    the graph, which each replay overwrites. With `error_mode="thread_local"` other threads may use
+    the GPU in the meantime.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode=error_mode):
         output = function()
     return graph, output
 

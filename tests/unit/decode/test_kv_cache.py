@@ -98,17 +98,17 @@ def test_buffers_are_allocated_once_and_no_larger_than_reserved():
         _, state = language.step(tokens, state)
         addresses.add(tuple(cache.buffer.key.data_ptr() for cache in state.caches))
     assert len(addresses) == 1
-    assert {cache.buffer.key.shape[1] for cache in state.caches} == {5 + 10 - 1}
+    assert {cache.buffer.key.shape[2] for cache in state.caches} == {5 + 10 - 1}
     assert language.reorder(state, torch.arange(3)) is state
     two = language.reorder(state, torch.tensor([0, 2]))
-    assert {tuple(cache.buffer.key.shape[:2]) for cache in two.caches} == {(2, 14)}
+    assert {(len(cache.buffer.key), cache.buffer.key.shape[2]) for cache in two.caches} == {(2, 14)}
 
 
 def test_reserve_is_limited_by_the_model():
     language = language_model(make_model("gpt2", positions=12))
     tokens, state = start_rows(language, PROMPTS, range(3), max_new_tokens=1000)
     _, state = language.step(tokens, state)
-    assert {cache.buffer.key.shape[1] for cache in state.caches} == {12}
+    assert {cache.buffer.key.shape[2] for cache in state.caches} == {12}
 
 
 def test_beams_equal_those_without_a_cache():
@@ -185,5 +185,11 @@ def test_generation_in_training_mode_has_no_dropout(wide):
 )
 def test_packed_bfloat16(wide):
     model = replace(wide, module=copy.deepcopy(wide.module).bfloat16())
-    decode(language_model(model), PROMPTS, 6, 0.1, max_new_tokens=20)
+    language = language_model(model)
+    _, tokens, state = decode(language, PROMPTS, 6, 0.1, max_new_tokens=20)
     assert get_packed_step(model.module, 3, steps=1) is not None
+    found, _ = language.step(tokens, state)
+    handle = model.module.blocks[0].register_forward_hook(lambda *_: None)
+    plain, _ = language.step(tokens, state)  # with the cache of packed steps
+    handle.remove()
+    torch.testing.assert_close(found, plain, rtol=0, atol=0.1)
