@@ -18,7 +18,7 @@ from cloze.data.labelled.records import (
     read_mappings,
     read_records,
 )
-from cloze.data.objects import is_table
+from cloze.data.objects import is_table, open_rows
 from cloze.data.parallel_text import ParallelText, load_parallel_text
 from cloze.data.sources import Source, as_list, read_rows
 from cloze.errors import InputError
@@ -80,7 +80,8 @@ def load_pairs(
 
 def are_tables(listed: Sequence[Any]) -> bool:
     """Whether the sources have columns; alone, standard input has."""
-    return list(listed) == ["-"] or (bool(listed) and all(map(_is_tabular, listed)))
+    is_stdin = len(listed) == 1 and isinstance(listed[0], str) and listed[0] == "-"
+    return is_stdin or (bool(listed) and all(map(_is_tabular, listed)))
 
 
 def check_sides(listed: Sequence[Any], task: str, name: str = "the data") -> None:
@@ -167,7 +168,10 @@ def _read_table_pairs(
                     found = _find_columns(list(record.value), task, columns, record)
                 yield _make_pair(record, found, task)
 
-    yield from read_inputs(sources, TABLES, read, "raise")
+    inputs: list[Any] = [
+        one if isinstance(one, str | os.PathLike) else open_rows(one) for one in sources
+    ]
+    yield from read_inputs(inputs, TABLES, read, "raise")
 
 
 def _read_rows(part: DataInput, *, has_header: bool) -> Iterator[Record | InputError]:

@@ -8,13 +8,16 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.nn import functional as F
 
 from cloze.data.parallel_text import LOSS_NAME, TranslationBatches
+from cloze.data.sequence_pairs import SOURCE_LOSS, SequenceBatches
 from cloze.errors import ConfigError
+from cloze.models.build import build
+from cloze.models.configs.gpt import GPT2Config
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
 from cloze.objectives.core import DeviceBatch
-from cloze.objectives.translation import make_translation_objective
-from helpers import raises
+from cloze.objectives.translation import make_sequence_objective, make_translation_objective
+from helpers import raises, scramble
 from translators import VARIETIES, config_of, module_of
 
 SOURCE, TARGET = [[5, 6, 0], [7, 0], [3, 3, 3, 0]], [[8, 0], [9, 3, 4, 0], [2, 0]]
@@ -129,3 +132,34 @@ def test_scheduled_sampling_needs_a_recurrent_decoder_in_training():
     assert objective(module, batch(own=1.0), rng)[LOSS_NAME].item() != forced
     with raises(ConfigError, "transformer", fix="0"):
         objective(module_of("transformer"), batch(own=0.5), rng)
+
+
+def test_a_decoder_only_model_has_the_loss_of_its_targets():
+    """Packed on a CPU and padded as on a GPU; the same as from the log-probabilities of all."""
+    config = GPT2Config(
+        vocab_size=12, hidden_size=16, num_layers=2, num_heads=2, intermediate_size=32,
+        max_positions=9,
+    )  # fmt: skip
+    module = build(config, ["lm"], rng=torch.Generator().manual_seed(0)).double().eval()
+    scramble(module, 1, 0.3)
+    prompts, targets = [[1, 5, 6, 7, 2], [1, 4, 2]], [[8, 9, 0], [3, 3, 4, 10, 0]]
+    batch = SequenceBatches(
+        prompts, targets, max_positions=9, has_source_loss=True, batch_tokens=100
+    ).batch(0)
+    total = source = 0.0
+    for prompt, target in zip(prompts, targets, strict=True):
+        ids = torch.tensor([[*prompt, *target]])
+        log_probs = module.logits("lm", module(ids[:, :-1])).log_softmax(-1)[0]
+        nats = -log_probs.gather(-1, ids[0, 1:, None])[:, 0]
+        total += nats[len(prompt) - 1 :].sum().item()
+        source += nats[: len(prompt) - 1].sum().item()
+    objective = make_sequence_objective(source_weight=0.5)
+    padded = DeviceBatch.from_batch(torch.device("cpu"), batch)
+    assert padded.tensors["ids"].shape == (2, 9)  # not beyond the last position
+    for given in (batch, padded):
+        terms = objective(module, given, None)
+        assert terms[LOSS_NAME].item() == pytest.approx(total)
+        assert terms[SOURCE_LOSS].item() == pytest.approx(source)
+    assert batch.counts == {LOSS_NAME: 8, SOURCE_LOSS: 6}
+    parts = [objective(module, part, None)[LOSS_NAME].item() for part in batch.split(2)]
+    assert sum(parts) == pytest.approx(total)
