@@ -101,6 +101,9 @@ class LongTextRules:
         pipeline = json.loads(backend.to_str())
         self._is_safe = _is_safe(pipeline)
         self._has_unknown_words = _has_unknown_words(pipeline)
+        # in WordPiece and word vocabularies a text that cannot be split has many words (Chinese)
+        has_words = pipeline["model"]["type"] in ("WordPiece", "WordLevel")
+        self._has_short_words = self._is_safe and has_words
         self._longest_token = (
             measure_longest_token(pipeline) if _has_local_parts(pipeline) else None
         )
@@ -162,7 +165,7 @@ class LongTextRules:
         parts = self._split(text)
         while batch := list(islice(parts, PIECES)):
             for part in batch:
-                check_part(part)
+                self.check_parts(part)
             given = [f"{_WORD}{part}" if start or n else part for n, part in enumerate(batch)]
             for part, encoding in zip(batch, self._encode_batch(given), strict=True):
                 if start:
@@ -179,7 +182,7 @@ class LongTextRules:
 
     def check_parts(self, text: str) -> None:
         """Raise if a part of the text that is tokenized as a whole is too long."""
-        if len(text) > MAX_PART:
+        if len(text) > MAX_PART and not self._has_short_words:
             for part in self._split(text):
                 check_part(part)
 

@@ -5,7 +5,7 @@ ends at a character, the tokens up to there are those of the text that ends ther
 on both sides of a boundary that no merge crosses happen in the same order without the other side.
 For unigram, the best path to a node of the lattice does not depend on what follows. The longest
 token has L characters, so one of any L successive characters is the end of a token. If the texts
-that end at these L places all begin with the same tokens, so does the whole text.
+that end at these L positions all begin with the same tokens, so does the whole text.
 """
 
 import re
