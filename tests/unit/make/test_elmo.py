@@ -56,3 +56,32 @@ def test_a_published_model_cannot_be_continued(tmp_path):
     base = elmo_model(output="none").save(tmp_path / "base")
     with raises(ConfigError, "output layer", str(base)):
         cloze.pretrain([LINES], tmp_path / "m", settings={"model.init_from": str(base)}, steps=1)
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_the_bilm_is_fine_tuned_on_the_texts_of_a_task_before_its_features(task, tmp_path):
+    base = elmo_model().save(tmp_path / "base")
+    stage = ["run.steps=2", "run.batch_size=2", "run.bptt_length=4", "optimizer.lr=0.05"]
+    data = tmp_path / "train.tsv"
+    if task == "classify":
+        data.write_text("text\tlabel\n" + "a good wug\tyes\nthe bad mat\tno\n" * 8)
+    else:
+        data.write_text("the O\nwug B-X\nsat O\n\n" * 16)
+    cloze.finetune(
+        task,
+        base,
+        data,
+        tmp_path / "out",
+        dev=data,
+        transfer="features",
+        settings={
+            "language_model.finetune_recipe": "elmo",
+            "language_model.finetune_settings": stage,
+        },
+    )
+    old, new = cloze.load(base), cloze.load(tmp_path / "out")
+    assert (tmp_path / "out/language_model/config.json").is_file()
+    before, after = (model.module.forward_layers[0].weight_ih_l0 for model in (old, new))
+    assert not before.equal(after)
+    assert task in new.capabilities
+    assert cloze.evaluate(new, data).scores

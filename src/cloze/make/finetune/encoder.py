@@ -22,7 +22,13 @@ from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
-from cloze.make.finetune.stages import STAGES, check_stages, name_texts, train_language_model
+from cloze.make.finetune.stages import (
+    FAMILIES,
+    STAGES,
+    check_stages,
+    name_texts,
+    train_language_model,
+)
 from cloze.make.finetune.trials import (
     best_trial,
     is_seed_trial,
@@ -209,7 +215,7 @@ def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model 
         _check_head(ULMFiTConfig, model, recipe)
         recipe.check_for(layers=model.config.num_layers, positions=ULMFiTConfig.max_positions)
         return model
-    if recipe.language_model.is_used:
+    if recipe.language_model.is_used and model.family.name not in FAMILIES:
         raise ConfigError(
             f"the recipe fine-tunes a recurrent language model, but this model is "
             f"{model.family.description}",

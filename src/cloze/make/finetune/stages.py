@@ -1,5 +1,7 @@
 """The first two stages of ULMFiT: a language model, and its fine-tuning on the task's texts.
 
+ELMo can be fine-tuned in the same way before it is a source of features.
+
 Each stage is a run of its own in a folder inside that of the classifier, with a recipe, metrics, a
 report and a training state (Howard & Ruder 2018, §3.1 and §3.2):
 
@@ -30,6 +32,7 @@ from cloze.train.callbacks import CallbackList
 from cloze.train.result import RunResult
 from cloze.train.run_files import FINISHED, RECIPE
 
+FAMILIES = ("lstm", "elmo")  # of the language models
 GENERAL, ADAPTED = STAGES = ("general", "language_model")  # folders
 # settings of the classifier's run that also apply to its stages
 _SHARED = ("seed", "dtype", "device", "log_every", "save_every", "save_minutes", "tensorboard")
@@ -113,10 +116,10 @@ def _complete(
     """The recipe of a stage, with the settings of the classifier's run that apply to it."""
     options: dict[str, Any] = {} if base is None else {"init_from": str(base.folder)}
     made = complete_pretraining(source, options=options, settings=list(settings))
-    if not isinstance(made, LanguageModelRecipe) or made.model.family != "lstm":
+    if not isinstance(made, LanguageModelRecipe) or made.model.family not in FAMILIES:
         raise ConfigError(
             f"{source} is not a recipe for a recurrent language model",
-            fix="use awd-lstm, ulmfit-lm, lstm, or a file like them",
+            fix="use awd-lstm, ulmfit-lm, lstm, elmo, or a file like them",
         )
     shared = {name: getattr(recipe.run, name) for name in _SHARED}
     return replace(made, run=replace(made.run, **shared))
