@@ -17,13 +17,13 @@ from tokenizers import processors
 from cloze.text.tokenizer import Tokenizer
 
 START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+_AROUND_ONE, _AROUND_TWO = 2, 3  # special tokens of a text, and of a pair
 
 
 def has_input_tokens(tokenizer: Tokenizer) -> bool:
-    """Whether a pair of texts has special tokens before, between and after them, as in BERT."""
-    sequences = tokenizer.encode("a", "a").sequence_ids
-    edges = sequences[0], sequences[sequences.index(1) - 1], sequences[-1]
-    return edges == (None, None, None)
+    """Whether texts have special tokens around and between them, as in BERT."""
+    single, pair = (tokenizer.num_special_tokens(pair=pair) for pair in (False, True))
+    return single >= _AROUND_ONE and pair >= _AROUND_TWO
 
 
 def add_input_tokens(tokenizer: Tokenizer) -> Tokenizer:

@@ -73,6 +73,8 @@ def test_the_tokens_around_texts(plain):
     assert add_input_tokens(framed) is framed
     bert = tiny_model("sequence").tokenizer
     assert add_input_tokens(bert) is bert  # [CLS] and [SEP] are such tokens
+    ideographs = train_tokenizer(["天地玄黄"] * 9, kind="bpe", vocab_size=260)
+    assert add_input_tokens(ideographs).encode("天").tokens[0] == START
     short = framed.encode("a b c d e f", "a b c", max_length=8, truncation="head")
     assert len(short) == 8
     assert (short.tokens[0], short.tokens[-1]) == (START, EXTRACT)
@@ -259,6 +261,9 @@ def test_the_weight_of_the_auxiliary_loss(plain, tmp_path):
     bare = base(GPT2Config, plain, ("sequence",), tie_embeddings=False)
     with raises(ConfigError, "lm_weight", "LM head", fix="--lm-weight"):
         tune(bare, tmp_path / "bare", *few, "loss.lm_weight=0.5")
+    with raises(ConfigError, "lm_weight"):  # before an old run is overwritten
+        tune(bare, tmp_path / "on", *few, "loss.lm_weight=0.5", force=True)
+    assert cloze.load(tmp_path / "on").task_heads == ("sequence",)
 
 
 def test_a_resumed_run_ends_with_the_same_bits(plain, tmp_path):

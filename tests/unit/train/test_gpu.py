@@ -154,10 +154,12 @@ def labelled(number, length=12):
     )
 
 
-def tuned(batches, *, recording, dropout=0.0, steps=12, objective=None):
+def tuned(
+    batches, *, recording, dropout=0.0, steps=12, objective=None, heads=("sequence",), **changes
+):
     """The steps of a small classifier, recorded or taken one kernel after another."""
-    config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"))
-    model = build(config, ("sequence",), rng=torch.Generator().manual_seed(0)).cuda()
+    config = replace(tiny_bert(dropout).config, max_positions=32, labels=("a", "b", "c"), **changes)
+    model = build(config, heads, rng=torch.Generator().manual_seed(0)).cuda()
     made = build_optimizer(model, OptimizerConfig(lr=1e-3))
     state = TrainState(
         Learner(model, objective or make_classification_objective("sequence")),
@@ -188,6 +190,32 @@ def test_recorded_steps_are_the_steps(dropout):
     assert captured == 2
     for a, b in zip(found, expected, strict=True):
         assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
+    for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_recorded_steps_with_an_auxiliary_loss_and_pairs_in_both_orders():
+    """A causal model: the next tokens are targets, too, and a group has two sequences."""
+
+    def batches(number):
+        rng = np.random.default_rng(number)
+        groups = []
+        for n in rng.integers(3, 13, 6):
+            one, other = (
+                EncodedExample(ids=rng.integers(5, 50, n), type_ids=[0] * n, targets=targets)
+                for targets in ((int(rng.integers(3)),), ())
+            )
+            groups.append([one, other])
+        return collate_examples("classify", groups, has_lm=True)
+
+    objective = make_classification_objective("sequence", lm_weight=0.5)
+    options = {"objective": objective, "heads": ("sequence", "mlm"), "is_causal": True}
+    plain, _, expected = tuned(batches, recording=False, **options)
+    recorded, captured, found = tuned(batches, recording=True, **options)
+    assert captured == 1
+    for a, b in zip(found, expected, strict=True):
+        assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
+        assert a["lm"] > 0
     for a, b in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 

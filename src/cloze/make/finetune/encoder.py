@@ -21,6 +21,7 @@ from cloze.checkpoint.task import TASK_HEADS
 from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, absolute_path
+from cloze.make.finetune.causal import check_causal_options
 from cloze.make.finetune.labelled import Labelled, list_sources, read_labelled_data
 from cloze.make.finetune.stages import (
     FAMILIES,
@@ -101,6 +102,8 @@ def finetune_encoder(
     with start_run(out, force=force, separate_from=separate) as folder:
         base = _open_base(model, made)
         labelled = read_labelled_data(made, train, dev)
+        if base is not None:
+            check_causal_options(base, labelled, made)
         if made.run.has_trials and not labelled.dev:
             raise InputError(
                 "there are no dev data to choose the best trial by",

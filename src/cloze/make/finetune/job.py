@@ -18,8 +18,16 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.labelled.batch import EncodedExample, TaskBatch, collate_examples
 from cloze.data.labelled.examples import QuestionExample
-from cloze.errors import ConfigError, InputError
+from cloze.errors import InputError
 from cloze.make.best_model import fit_best, new_state
+from cloze.make.finetune.causal import (
+    choose_transformation,
+    is_causal_encoder,
+    is_double_headed,
+    lm_head_name,
+    lm_weight,
+    without_training_heads,
+)
 from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
@@ -32,7 +40,7 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.finetune.outcomes import BestPredictions, write_outcome
-from cloze.make.recipe.finetune import GPT_LM_WEIGHT, FinetuneRecipe, TransferConfig
+from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
 from cloze.metrics import squad
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.models.ulmfit import ULMFiT
@@ -126,73 +134,17 @@ def add_head(base: Model, data: Labelled, recipe: FinetuneRecipe, *, has_lm: boo
     """
     transformation = choose_transformation(base, data, recipe)
     tokenizer = base.tokenizer
-    if _is_causal_encoder(base) and transformation in ("entailment", "similarity"):
+    if is_causal_encoder(base) and transformation in ("entailment", "similarity"):
         tokenizer = add_input_tokens(tokenizer)
     heads = [data.task.head]
     # the class of transformers for multiple choice with a GPT has both heads
-    if has_lm or _is_double_headed(base, data.task.head):
-        heads.append(_lm_head_name(base))
+    if has_lm or is_double_headed(base, data.task.head):
+        heads.append(lm_head_name(base))
     model = adapt_model(
         base, data, recipe, heads, tokenizer=tokenizer, **_config_changes(base, recipe)
     )
     task = replace(data.task, transformation=transformation)
     return replace(model, task=task, feature_head=None)
-
-
-def choose_transformation(base: Model, data: Labelled, recipe: FinetuneRecipe) -> str | None:
-    """How the texts of an example become inputs; None: as the tokenizer encodes them."""
-    chosen = recipe.data.transformation
-    if chosen == "similarity" and not any(one.pair is not None for one in data.train):
-        raise InputError(
-            "the transformation 'similarity' reads pairs of texts, but the training data have none",
-            fix="name the column of the second text (--pair-column), or leave --transformation out",
-        )
-    if chosen is None and _is_causal_encoder(base) and recipe.task != "tag":
-        return "entailment"
-    return chosen
-
-
-def without_training_heads(model: Model) -> Model:
-    """The model without an LM head that only the training needs; both have the same weights."""
-    assert model.task is not None
-    head = model.task.head
-    if model.task_heads == (head,) or _is_double_headed(model, head):
-        return model
-    return replace(model, module=model.module.select_heads((head,)))
-
-
-def lm_weight(base: Model, recipe: FinetuneRecipe) -> float:
-    """The weight λ of the auxiliary loss."""
-    weight, has_head = recipe.loss.lm_weight, _has_lm_weights(base)
-    if weight is None:
-        return GPT_LM_WEIGHT if base.config.family == "openai-gpt" and has_head else 0.0
-    if weight and not (base.is_causal and has_head):
-        why = "it has no LM head" if base.is_causal else "it is not causal"
-        raise ConfigError(
-            f"loss.lm_weight is {weight}, but the model cannot predict next tokens: {why}",
-            fix="leave --lm-weight out, or start from a causal language model, such as a GPT",
-        )
-    return weight
-
-
-def _is_causal_encoder(model: Model) -> bool:
-    return model.is_causal and isinstance(model.module, Encoder)
-
-
-def _lm_head_name(model: Model) -> str:
-    return "lm" if "lm" in model.module.TASK_HEADS else "mlm"
-
-
-def _is_double_headed(model: Model, head: str) -> bool:
-    return head == "choice" and _lm_head_name(model) == "lm" and _has_lm_weights(model)
-
-
-def _has_lm_weights(model: Model) -> bool:
-    """Whether the model has an LM head, or one without weights of its own."""
-    if not isinstance(model.module, Encoder):
-        return False
-    is_tied = _lm_head_name(model) == "lm" and model.config.tie_embeddings
-    return model.module.lm_head is not None or is_tied
 
 
 def _config_changes(base: Model, recipe: FinetuneRecipe) -> dict[str, Any]:
