@@ -51,6 +51,7 @@ def _has_kernels(block: Block) -> bool:
         and isinstance(block.attention_norm, nn.LayerNorm)
         and isinstance(block.ffn_norm, nn.LayerNorm)
         and type(block.attention) in (Attention, FusedAttention)
+        and block.attention.window_size is None
         and type(block.ffn) in (FeedForward, FusedFeedForward)
         and block.ffn.activation in _NAMES
     )

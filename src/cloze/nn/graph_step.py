@@ -18,14 +18,23 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from cloze.nn.attention import KeyValue, KVCache
+from cloze.nn.attention import Attention, KeyValue, KVCache, RotaryAttention
 from cloze.nn.context import AttentionContext
 from cloze.nn.encoder import Encoder
+from cloze.nn.fuse import FusedAttention, FusedRotaryAttention
 from cloze.nn.fused_step import can_fuse_step, compute_fused_step
+from cloze.nn.relative_attention import RelativeAttention
 from cloze.nn.utils import capture_graph, eval_mode
 
 MIN_STEPS = 16  # that repay a capture
 DEVICES = {"cuda"}
+_ATTENTIONS = {
+    Attention,
+    FusedAttention,
+    RotaryAttention,
+    FusedRotaryAttention,
+    RelativeAttention,
+}
 _MIN_CAPACITY = 128
 _MAX_GRAPHS = 4  # of a model; each has a KV cache of its own
 _WARMUP_STEPS = 3  # allocate workspaces and choose kernels, which a graph cannot
@@ -230,9 +239,9 @@ def get_graph_steps(model: Encoder) -> GraphSteps | None:
 
 
 def _can_capture(model: Encoder) -> bool:
-    """Whether a step depends on nothing but tokens, positions and the cache."""
+    """Whether a step depends on nothing but tokens, positions, mask and cache."""
     return model.embeddings.word.weight.device.type in DEVICES and all(
-        block.attention.window_size is None
+        type(block.attention) in _ATTENTIONS
         and block.cross_attention is None
         and not block._forward_hooks
         and not block.attention._forward_hooks

@@ -19,6 +19,7 @@ FAMILIES = {
     "gpt2": ("lm", {"family": "gpt2"}),
     "gpt": ("lm", {"family": "openai-gpt"}),
     "gpt3": ("lm", {"family": "gpt3", "window_size": 3}),
+    "music": ("lm", {"family": "music-transformer"}),
     "bert": ("mlm", {"is_causal": True}),
 }
 WIDE = {"hidden_size": 256, "num_heads": 4, "intermediate_size": 1024}

@@ -22,6 +22,8 @@ from helpers import tiny_model
 FAMILIES = {
     "gpt2": ("lm", {"family": "gpt2"}),
     "gpt": ("lm", {"family": "openai-gpt"}),
+    "gpt3": ("lm", {"family": "gpt3", "window_size": 4}),
+    "music": ("lm", {"family": "music-transformer"}),
     "bert": ("mlm", {"is_causal": True}),
 }
 PROMPTS = [[2, 7, 8, 9, 10], [2, 11], [2, 12, 13]]
