@@ -240,4 +240,5 @@ def _check_head(owner: Any, model: Model, recipe: FinetuneRecipe) -> None:  # no
     if recipe.transfer.kind == "features" or TASK_HEADS[recipe.task] in heads:
         return
     name = "finetune" if not heads else f"finetune {recipe.task}"
-    raise unsupported_function_error(model, name)
+    reason = f"{model.folder or 'it'} has no head for the task {recipe.task}"
+    raise unsupported_function_error(model, name, reason)
