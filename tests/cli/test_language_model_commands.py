@@ -243,12 +243,12 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
         (
             "finetune",
             (
-                "for translate: transformer, transformer-base or seq2seq",
+                "for translate and summarize: transformer, transformer-base, seq2seq, decoder",
                 "translate: none",
                 "the task's",
             ),
         ),
-        ("pretrain", ("ngram, nnlm, lstm, word2vec, gpt, or a TOML file",)),
+        ("pretrain", ("ngram, nnlm, lstm, awd-lstm, elmo, word2vec, gpt, or a TOML file",)),
     ],
 )
 def test_help_names_the_recipes_of_all_kinds(run, verb, names):

@@ -33,8 +33,8 @@ def pretrain(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
-            "lstm, elmo, word2vec, gpt, or a TOML file (default: that of --family; without "
-            "--family laptop, or fast on a GPU).",
+            "lstm, awd-lstm, elmo, word2vec, gpt, or a TOML file (default: that of --family; "
+            "without --family laptop, or fast on a GPU).",
         ),
     ] = None,
     family: Annotated[

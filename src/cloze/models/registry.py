@@ -410,7 +410,9 @@ for _family in (
         config="cloze.models.configs.lstm:LSTMConfig",
         module="cloze.models.lstm:LSTM",
         layout="cloze.interop.own:LSTM",
-        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL),
+        capabilities=_make_fixed_capabilities(
+            **_LANGUAGE_MODEL, embed="embeddings of texts or tokens"
+        ),
         vocabulary="words",
         recipe="lstm",
         language_model="cloze.decode.neural:LSTMLanguageModel",

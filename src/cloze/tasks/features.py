@@ -223,7 +223,14 @@ def is_causal(model: Model) -> bool:
 
 
 def prepare_source(model: Model) -> Model:
-    """The model with the tokenizer for features: that of a translator begins with a space."""
+    """The model with the tokenizer for features: that of a translator begins with a space.
+
+    A recurrent language model becomes an encoder that has the tokenizer's ids.
+    """
+    if model.family.name == "lstm":
+        from cloze.checkpoint.recurrent_encoder import make_recurrent_encoder
+
+        return make_recurrent_encoder(model)
     if model.family.kind != "translator":
         return model
     return replace(model, tokenizer=add_prefix_space(model.tokenizer))

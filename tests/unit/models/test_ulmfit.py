@@ -1,5 +1,6 @@
 """ULMFiT: the language model as an encoder, concat pooling, gradients of long texts."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,16 @@ def test_the_encoder_computes_the_states_of_the_language_model(kind):
         own = torch.tensor([[EOS, *vocabulary.encode([text])[0], EOS]])
         states, _ = model.module(own, model.module.init_state(1))
         torch.testing.assert_close(encoder.module(ids), states)
+
+
+def test_a_language_model_embeds_texts_as_its_encoder_does():
+    model = neural_model("awd")
+    encoder = make_recurrent_encoder(model)
+    for options in ({}, {"layers": [0, 2], "pooling": "max"}):
+        found = cloze.embed(model, SENTENCES, **options)
+        np.testing.assert_array_equal(found, cloze.embed(encoder, SENTENCES, **options))
+    vectors = cloze.embed(model, "the cat", pooling="none")
+    assert vectors.encoding.tokens == ["</s>", "the", "cat", "</s>"]
 
 
 def test_packed_padded_and_single_texts_are_the_same():
