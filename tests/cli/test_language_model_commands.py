@@ -244,7 +244,7 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
             "finetune",
             (
                 "for translate and summarize: transformer, transformer-base, seq2seq, decoder",
-                "translate: none",
+                "summarize: none",
                 "the task's",
             ),
         ),

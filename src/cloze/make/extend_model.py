@@ -25,15 +25,20 @@ def extend_model(
 ) -> Model:
     """`base` with exactly these heads, for a tokenizer whose new tokens follow the old ones.
 
-    A head that `base` lacks, or has for other labels, is initialised at random. `changes` are
-    fields of the configuration.
+    A head that `base` lacks, or has for other labels or inputs, is initialised at random. `changes`
+    are fields of the configuration.
     """
     vocab_size = max(base.config.vocab_size, tokenizer.vocab_size)
     config = replace(base.config, vocab_size=vocab_size, **changes)
     module = build(config, heads, rng=rng)
     ours, theirs = module.state_dict(), base.module.state_dict()
-    if config.labels != base.config.labels:
-        theirs = {name: w for name, w in theirs.items() if not name.startswith(LABEL_HEADS)}
+    has_labels = config.labels == base.config.labels
+    theirs = {
+        name: weight
+        for name, weight in theirs.items()
+        if not name.startswith(LABEL_HEADS)
+        or (has_labels and name in ours and ours[name].shape == weight.shape)
+    }
     for name, weight in theirs.items():
         if name in ours and ours[name].shape == weight.shape:
             ours[name].copy_(weight)

@@ -150,6 +150,11 @@ def test_each_technique_can_be_left_out(trained, files, tmp_path):
     assert not (made / "language_model").exists()
     model = cloze.load(made, device="cpu")
     assert model.module.task_heads["sequence"].norm.num_features == 8
+    again = tmp_path / "again"  # from a classifier with another pooling
+    cloze.finetune(
+        "classify", made, files / "train.tsv", again, epochs=1, device="cpu", progress=False
+    )
+    assert cloze.load(again).module.task_heads["sequence"].norm.num_features == 24
 
 
 def test_other_recipes_and_transfers_start_from_a_language_model_too(trained, files, tmp_path):
