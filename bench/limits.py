@@ -31,7 +31,7 @@ from cloze.make.recipe.complete import complete_finetuning
 from cloze.make.translation import train_translator
 from cloze.nn.attention import Attention
 from cloze.nn.context import AttentionContext
-from cloze.nn.heads import CNNFeatureHead
+from cloze.nn.feature_heads import CNNFeatureHead
 from cloze.plot.format import format_percent
 from cloze.tasks.translate import translate
 from common import print_result, versions

@@ -17,7 +17,7 @@ from cloze.terminal import escape_control_characters, shorten_message
 if TYPE_CHECKING:
     import torch
 
-    from cloze.nn.heads import FeatureHead
+    from cloze.nn.feature_heads import FeatureHead
 
 MAX_NAMES = 200  # of tensors or settings that are listed
 

@@ -15,6 +15,7 @@ from cloze.checkpoint.contents import MODULES_FILE, FolderContents, find_labels
 from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import (
     FEATURE_HEAD_FILE,
+    FEATURE_WORDS_FILE,
     TASK_FILE,
     TASK_HEADS,
     Task,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
 
     from cloze.interop.sentence_transformers import Pooling
-    from cloze.nn.heads import FeatureHead
+    from cloze.nn.feature_heads import FeatureHead
 
     M = DefaultTypeVar("M", default=Any)
     C = DefaultTypeVar("C", bound=ModelConfig, default=Any)
@@ -50,7 +51,7 @@ else:
     M, C = TypeVar("M"), TypeVar("C")
 
 # Files that not every model has. Without modules.json other pooling files have no effect.
-OPTIONAL_FILES = (TASK_FILE, FEATURE_HEAD_FILE, MODULES_FILE)
+OPTIONAL_FILES = (TASK_FILE, FEATURE_HEAD_FILE, FEATURE_WORDS_FILE, MODULES_FILE)
 _MAX_SHOWN = 20  # labels of a model in a notebook
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
 

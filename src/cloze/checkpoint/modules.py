@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from cloze.checkpoint.contents import FolderContents
-from cloze.checkpoint.task import FEATURE_HEAD_FILE, FeatureSettings
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, FEATURE_WORDS_FILE, FeatureSettings
 from cloze.checkpoint.weights import (
     WEIGHTS_FILE,
     LoadReport,
@@ -22,10 +22,11 @@ from cloze.checkpoint.weights import (
     read_weights,
 )
 from cloze.errors import FolderError
+from cloze.files import read_json, write_json
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.base import ModelConfig
-from cloze.nn.heads import FEATURE_HEADS, FeatureHead
+from cloze.nn.feature_heads import FEATURE_HEADS, FeatureHead, FeatureInputs
 from cloze.nn.utils import skip_allocation
 
 RANDOM_SEED = 0  # for weights that a folder lacks
@@ -87,16 +88,29 @@ def write_feature_head(feature_head: FeatureHead, folder: Path) -> None:
     """Write the weights of a feature head."""
     tensors = {name: one.cpu().contiguous() for name, one in feature_head.state_dict().items()}
     save_file(tensors, folder / FEATURE_HEAD_FILE, metadata={"format": "pt"})
+    if feature_head.vocabulary:
+        write_json(folder / FEATURE_WORDS_FILE, list(feature_head.vocabulary))
 
 
 def build_feature_head(features: FeatureSettings, outputs: int) -> FeatureHead:
     """A feature head whose weights are yet to be trained or loaded."""
-    sizes = {"mixed_layers": features.mixed_layers}
+    inputs = FeatureInputs(
+        mixed_layers=features.mixed_layers,
+        learns_weights=features.learns_weights,
+        learns_scale=features.learns_scale,
+        dropout=features.dropout,
+        contextual=features.contextual,
+        vocab_size=features.vocab_size,
+        embedding_size=features.embedding_size,
+        pooling=features.pooling if features.reads_words else None,
+        compares_pairs=features.compares_pairs,
+    )
+    sizes: dict[str, int] = {}
     if features.kind != "linear":
         sizes |= {"hidden_size": features.hidden_size, "num_layers": features.num_layers}
     if features.kind == "cnn":
         sizes["kernel_size"] = features.kernel_size
-    return FEATURE_HEADS[features.kind](features.input_size, outputs, **sizes)
+    return FEATURE_HEADS[features.kind](features.input_size, outputs, inputs=inputs, **sizes)
 
 
 def _match_weights(
@@ -188,7 +202,22 @@ def load_feature_head(contents: FolderContents) -> FeatureHead | None:
     for name, weight in weights.items():
         check_tensor(name, stored[name], weight.shape)
     feature_head.load_state_dict(read_weights(stored), assign=True)
+    if task.features.vocab_size:
+        feature_head.vocabulary = _read_feature_words(folder, task.features.vocab_size - 1)
     return feature_head.eval()
+
+
+def _read_feature_words(folder: Path, count: int) -> list[str]:
+    """The words of a feature head's own embeddings."""
+    file = folder / FEATURE_WORDS_FILE
+    words: Any = read_json(file) if file.is_file() else None
+    is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    if not is_list or len(words) != count:
+        raise FolderError(
+            f"{FEATURE_WORDS_FILE} does not contain the {count:,} words of the feature head",
+            fix="download the folder again, or fine-tune again",
+        )
+    return list(words)
 
 
 def _shorten(names: "tuple[str, ...] | list[str]", limit: int = 4) -> str:

@@ -16,7 +16,14 @@ from cloze.text.truncation import TRUNCATIONS
 TASK_FILE = "cloze.json"
 NSP_LABELS = ("next", "not next")  # labels 0 and 1 of the next-sentence head
 FEATURE_HEAD_FILE = "reader.safetensors"  # the name since version 1
-FEATURE_HEAD_KINDS = ("linear", "bilstm", "cnn")  # the keys of `cloze.nn.heads.FEATURE_HEADS`
+FEATURE_HEAD_KINDS = (
+    "linear",
+    "bilstm",
+    "cnn",
+)  # the keys of `cloze.nn.feature_heads.FEATURE_HEADS`
+FEATURE_WORDS_FILE = "reader_words.json"  # the words of its own embeddings
+CONTEXTUAL = ("input", "output", "both", "none")  # where contextual vectors enter
+MAX_WORDS = 1 << 22  # of own embeddings
 MAX_KERNEL_SIZE = 31  # of a cnn
 FORMAT_VERSION = 2
 # keys in version 1 -> present keys
@@ -40,11 +47,23 @@ class FeatureSettings:
     num_layers: int = 0  # of a bilstm or a cnn
     kernel_size: int = 0  # of a cnn
     mixed_layers: int = 0  # number of layers of which the head learns a weighted sum; 0: none
+    learns_weights: bool = True  # of that sum; otherwise they are equal
+    learns_scale: bool = True  # γ of that sum; otherwise it is 1
+    dropout: float = 0.0  # of the contextual vectors in training
+    contextual: str = "input"  # where these enter a bilstm: input, output, both or none
+    vocab_size: int = 0  # of the head's own word embeddings (`reader_words.json`), and one
+    embedding_size: int = 0
+    reads_words: bool = False  # a bilstm for texts: it reads one vector per word
+    compares_pairs: bool = False  # the texts of a pair are read apart: [u; v; |u − v|; u·v]
 
     def __post_init__(self) -> None:
         one_of("features.kind", self.kind, FEATURE_HEAD_KINDS)
+        one_of("features.contextual", self.contextual, CONTEXTUAL)
+        number("features.dropout", self.dropout, 0, 1)
         minimum = 0 if self.kind == "linear" else 1
         for name, low, high in (
+            ("vocab_size", int(self.embedding_size > 0), MAX_WORDS),
+            ("embedding_size", int(self.contextual == "none"), 1 << 15),
             ("input_size", 1, 1 << 20),
             ("hidden_size", minimum, 1 << 15),
             ("num_layers", minimum, 16),

@@ -410,11 +410,15 @@ def _format_features(features: Mapping[str, Any]) -> str:
     if not features:
         return ""
     text = f"{features['kind']} on {features['layers']}"
-    if "layer_weights" in features:
-        weights = ", ".join(
-            f"{number} {w:.3f}" for number, w in enumerate(features["layer_weights"])
-        )
-        text += f": weights of the layers {weights}; scale {features['scale']:.3f}"
+    if features["contextual"] != "input":
+        text += f" (contextual vectors: {features['contextual']})"
+    for prefix, where in (("", ""), ("output_", " at the output")):
+        if f"{prefix}layer_weights" in features:
+            weights = ", ".join(
+                f"{number} {w:.3f}" for number, w in enumerate(features[f"{prefix}layer_weights"])
+            )
+            scale = features[f"{prefix}scale"]
+            text += f": weights of the layers{where} {weights}; scale {scale:.3f}"
     return text
 
 

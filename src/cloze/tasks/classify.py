@@ -19,6 +19,7 @@ from cloze.metrics.multi_label import DEFAULT_THRESHOLD
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
+from cloze.tasks.classify_features import encode_compared_pairs, encode_text_words
 from cloze.tasks.inference import (
     TextItem,
     check_pair_support,
@@ -172,6 +173,11 @@ def encode_examples(
 
     If the task is symmetric, a pair is encoded in both orders.
     """
+    features = task.features or (model.task and model.task.features)
+    if features and features.compares_pairs:
+        return encode_compared_pairs(model, examples, task, encode_examples)
+    if features and features.reads_words:
+        return encode_text_words(model, examples, task, _find_targets)
     texts, pairs = [e.text for e in examples], [e.pair for e in examples]
     if any(pair is not None for pair in pairs):
         check_pair_support(model)
@@ -216,7 +222,7 @@ def _add_swapped(
     plain = replace(task, transformation=None)
     found = dict(zip(pairs, encode_examples(model, other, plain) if other else (), strict=True))
     return [
-        [replace(group[0], swapped=found[number][0])] if number in found else list(group)
+        [replace(group[0], other=found[number][0])] if number in found else list(group)
         for number, group in enumerate(groups)
     ]
 

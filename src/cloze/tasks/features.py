@@ -10,7 +10,6 @@ selected layers, c labels.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from operator import index
 from reprlib import repr as short
 from typing import Any
@@ -25,6 +24,7 @@ from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
+from cloze.nn.feature_heads import UNKNOWN, FeatureHead
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.text.joint_bpe import add_prefix_space
@@ -260,6 +260,39 @@ def measure_features(model: Model, layers: LayerSelection) -> int:
     return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Features:
+    """The features of items: of one sequence for each, or of two, the texts of a pair."""
+
+    vectors: Sequence[Tensor]  # of each sequence: t d
+    words: Sequence[Tensor] = ()  # of each sequence: t, rows of the task model's own embeddings
+    per_item: int = 1  # sequences
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.vectors) // self.per_item
+
+    def select(self, items: Iterable[int]) -> "Features":
+        """The features of these items."""
+        numbers = [self.per_item * n + k for n in items for k in range(self.per_item)]
+        return replace(
+            self,
+            vectors=[self.vectors[n] for n in numbers],
+            words=[self.words[n] for n in numbers] if self.words else (),
+        )
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of vectors of each sequence."""
+        return [len(one) for one in self.vectors]
+
+    def apply(self, feature_head: FeatureHead) -> Tensor:
+        """The logits of all items, on the device of the task model."""
+        device = next(feature_head.parameters()).device
+        words = torch.cat(list(self.words)).to(device) if self.words else None
+        return feature_head(torch.cat(list(self.vectors)).to(device), self.sizes, words)
+
+
 @torch.inference_mode()
 def extract_features(
     model: Model,
@@ -269,45 +302,68 @@ def extract_features(
     pooled: bool,
     batch_tokens: int,
     progress: ProgressCallback | None = None,
-) -> list[Tensor]:
+) -> Features:
     """Compute the features of each item: one pooled vector (1 d), or one per position (p d).
 
-    A head that reads whole sequences (cnn) gets the vectors of all tokens (t d).
+    A head that reads whole sequences (cnn) gets the vectors of all tokens (t d); a BiLSTM for texts
+    reads those at the first token of each word.
     """
-    whole = spec.kind == "cnn"
-    if pooled and not whole:
+    sequences = [one for item in items for one in item.sequences]
+    if pooled and not spec.reads_words and spec.kind != "cnn":
         check_pooling(model, (spec.pooling,))
+    per_item = len(sequences) // len(items) if items else 1
+    words = look_up_words(model.feature_head, sequences) if spec.embedding_size else ()
+    if spec.contextual == "none":  # only the lengths are used
+        vectors = [torch.empty(len(one.positions), 0) for one in sequences]
+        return Features(vectors=vectors, words=words, per_item=per_item)
+    select = _make_selector(model, spec, pooled=pooled)
     layers = select_feature_layers(spec.layers, model.module.num_layers)
     found: dict[int, Tensor] = {}
-    skip = skips_zeros(model)
-    for batch in batch_by_tokens([len(item.ids) for item in items], batch_tokens):
+    for batch in batch_by_tokens([len(one.ids) for one in sequences], batch_tokens):
         MONITOR.check()
-        packed = Packed.from_lengths((len(items[n].ids) for n in batch), model.device)
-        ids = make_id_tensor([items[n].ids for n in batch], model.device)
-        types = torch.tensor([x for n in batch for x in items[n].type_ids], device=model.device)
+        packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
+        ids = make_id_tensor([sequences[n].ids for n in batch], model.device)
+        types = torch.tensor([x for n in batch for x in sequences[n].type_ids], device=model.device)
         combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d
-        for n, start, length in zip(batch, accumulate(packed.lengths, initial=0), packed.lengths):  # noqa: B905
-            vectors = combined[start : start + length]  # t d
-            if whole:
-                kept = vectors if length else vectors.new_zeros(1, vectors.shape[-1])
-                found[n] = kept.float().cpu()
-            elif pooled:
-                pooled_vector = pool(vectors[None], (spec.pooling,), False, skip_zeros=skip)
-                found[n] = pooled_vector.cpu()
-            else:
-                found[n] = vectors[list(items[n].positions)].float().cpu()
+        for n, vectors in zip(batch, combined.split(list(packed.lengths)), strict=True):  # t d
+            kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
+            found[n] = select(kept, sequences[n]).float().cpu()
         if progress:
-            progress("sequences", len(found), len(items))
-    return [found[n] for n in range(len(items))]
+            progress("sequences", len(found) // per_item, len(items))
+    return Features(
+        vectors=[found[n] for n in range(len(sequences))], words=words, per_item=per_item
+    )
+
+
+def _make_selector(
+    model: Model, spec: FeatureSettings, *, pooled: bool
+) -> Callable[[Tensor, EncodedExample], Tensor]:
+    """What of the token vectors of a sequence (t d) is a feature."""
+    if spec.kind == "cnn":
+        return lambda vectors, _: vectors
+    if pooled and not spec.reads_words:
+        skip = skips_zeros(model)
+        return lambda vectors, _: pool(vectors[None], (spec.pooling,), False, skip_zeros=skip)
+    return lambda vectors, item: vectors[list(item.positions)]
+
+
+def look_up_words(
+    feature_head: FeatureHead | None, sequences: Sequence[EncodedExample]
+) -> list[Tensor]:
+    """The rows of the words of sequences in a task model's own embeddings."""
+    assert feature_head is not None
+    rows = {word: row for row, word in enumerate(feature_head.vocabulary, UNKNOWN + 1)}
+    return [
+        torch.tensor([rows.get(word.lower(), UNKNOWN) for word in one.spellings], dtype=torch.long)
+        for one in sequences
+    ]
 
 
 @torch.inference_mode()
-def apply_feature_head(model: Model, vectors: Sequence[Tensor]) -> list[Tensor]:
+def apply_feature_head(model: Model, features: Features) -> list[Tensor]:
     """Apply the classifier of a feature-based model to the features of each item (p c)."""
     assert model.feature_head is not None
-    if not vectors:
+    if not len(features):
         return []
-    sizes = [len(one) for one in vectors]
-    device = next(model.feature_head.parameters()).device
-    logits = model.feature_head(torch.cat(list(vectors)).to(device), sizes).cpu()
-    return list(logits.split(1 if model.feature_head.per_sequence else sizes))
+    logits = features.apply(model.feature_head).cpu()
+    return list(logits.split(1 if model.feature_head.per_sequence else features.sizes))

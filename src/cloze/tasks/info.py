@@ -285,28 +285,31 @@ def _describe_features(contents: FolderContents | Model) -> dict[str, Any] | Non
     if spec is None:
         return None
     found = {name: value for name, value in to_mapping(spec).items() if value}
-    if spec.mixed_layers:
-        scores, scale = _read_mix(contents)
-        weights = np.exp(scores - scores.max())
-        found["layer_weights"] = (weights / weights.sum()).tolist()  # softmax
-        found["scale"] = float(scale)
+    prefixes = {"mix": "", "output_mix": "output_"} if spec.mixed_layers else {}
+    used = {"mix": ("input", "both"), "output_mix": ("output", "both")}
+    for name, prefix in prefixes.items():
+        if spec.contextual in used[name]:
+            scores, scale = _read_mix(contents, name)
+            weights = np.exp(scores - scores.max())
+            found[f"{prefix}layer_weights"] = (weights / weights.sum()).tolist()  # softmax
+            found[f"{prefix}scale"] = float(scale)
     return found
 
 
-def _read_mix(contents: FolderContents | Model) -> tuple[Any, Any]:
+def _read_mix(contents: FolderContents | Model, name: str) -> tuple[Any, Any]:
     """The scores of mixed layers and their scale, of a model in memory or of a folder."""
     if isinstance(contents, Model):
-        mix: Any = contents.feature_head and contents.feature_head.mix
+        mix: Any = getattr(contents.feature_head, name)
         return mix.scores.detach().float().cpu().numpy(), mix.scale.detach().float().cpu().numpy()
     assert contents.task is not None
     assert contents.task.features is not None
     stored = read_header(contents.folder / FEATURE_HEAD_FILE)
-    shapes = {"mix.scores": (contents.task.features.mixed_layers,), "mix.scale": ()}
-    for name, shape in shapes.items():
-        if name not in stored:
-            raise FolderError(f"{FEATURE_HEAD_FILE} has no {name}", fix="fine-tune again")
-        check_tensor(name, stored[name], shape)
-    scores, scale = (read_array(name, stored[name]) for name in shapes)
+    shapes = {f"{name}.scores": (contents.task.features.mixed_layers,), f"{name}.scale": ()}
+    for part, shape in shapes.items():
+        if part not in stored:
+            raise FolderError(f"{FEATURE_HEAD_FILE} has no {part}", fix="fine-tune again")
+        check_tensor(part, stored[part], shape)
+    scores, scale = (read_array(part, stored[part]) for part in shapes)
     return scores, scale
 
 

@@ -66,7 +66,17 @@ def encode_words(
                 kept = _truncate(model, part, encoding, task)
                 item = _make_item(kept, encoding, words, number)
                 groups.append([_restore_item(item, part, kept, is_new=part is not example)])
+    spec = task.features or (model.task and model.task.features)
+    if spec and spec.embedding_size:  # of words
+        groups = [
+            [replace(item, spellings=_spell_words(examples[n], item)) for item in group]
+            for n, group in enumerate(groups)
+        ]
     return _add_context(model, examples, groups) if task.context else groups
+
+
+def _spell_words(example: TaggedExample, item: TagItem) -> list[str]:
+    return [example.text[slice(*example.words[word])] for word in item.words]
 
 
 def _truncate(

@@ -15,6 +15,7 @@ from cloze.data.labelled.tag_schemes import OUTSIDE
 from cloze.progress import ProgressCallback
 from cloze.tasks.aggregation import TaggedUnit, aggregate_tokens
 from cloze.tasks.inference import iterate_window_logits, iterate_windows
+from cloze.text.alignment import TokenAlignment
 from cloze.text.windows import Windows
 
 TOKENS = 4096  # tagged together, at least
@@ -67,7 +68,7 @@ def iterate_tagged_words(
     """
     windows = iterate_windows(model, example.text, task=task, name=example.origin)
     every_token = aggregation != "first"
-    items = _iterate_items(windows, every_token=every_token)
+    items = _iterate_items(windows, example.text, every_token=every_token)
     found = iterate_window_logits(
         model, items, len(windows), head="token", batch_tokens=batch_tokens, progress=progress
     )
@@ -86,21 +87,29 @@ def iterate_tagged_words(
         yield words
 
 
-def _iterate_items(windows: Windows, *, every_token: bool) -> Iterator[_WindowItem]:
+def _iterate_items(windows: Windows, text: str, *, every_token: bool) -> Iterator[_WindowItem]:
     last = -2  # the word of the token before
     for window, own in windows.iterate_own():
         words = [-1 if word is None else word for word in window.words[own.start : own.stop]]
         before = [last, *words[:-1]]
         last = words[-1] if words else last
+        starts = [n for n, word, other in zip(own, words, before, strict=False) if word != other]
         yield _WindowItem(
             ids=window.ids,
             type_ids=window.type_ids,
-            positions=own
-            if every_token
-            else [n for n, word, other in zip(own, words, before, strict=False) if word != other],
+            positions=own if every_token else starts,
             words=words,
             chars=window.offsets[own.start : own.stop],
+            spellings=[_spell_word(window, text, n) for n in starts],
         )
+
+
+def _spell_word(window: TokenAlignment, text: str, first: int) -> str:
+    """The word that begins with a token, as far as it is in the window."""
+    last, stop = first, window.token_range().stop
+    while last + 1 < stop and window.words[last + 1] == window.words[first]:
+        last += 1
+    return text[window.offsets[first][0] : window.offsets[last][1]].strip()
 
 
 def _join_words(tokens: Iterator[_Tokens], *, every_token: bool) -> Iterator[_Tokens]:

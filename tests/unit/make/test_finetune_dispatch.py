@@ -5,9 +5,10 @@ import pytest
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.make.recipe.complete import complete_finetuning, recipe
-from cloze.make.recipe.finetune import LAYER_NAMES, FinetuneRecipe
+from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.options import OptionError
+from cloze.make.recipe.transfer import LAYER_NAMES
 from cloze.tasks.features import LAYER_CHOICES, SCALAR_MIX
 from helpers import raises
 

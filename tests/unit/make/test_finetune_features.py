@@ -12,7 +12,8 @@ from cloze.data.labelled.examples import TextExample
 from cloze.errors import ConfigError
 from cloze.make.finetune.features import VectorBatch, make_vector_objective
 from cloze.models.configs.bert import BertConfig
-from cloze.nn.heads import CNNFeatureHead, ScalarMix
+from cloze.nn.feature_heads import CNNFeatureHead, ScalarMix
+from cloze.tasks.features import Features
 from helpers import Watch, raises
 from tunings import body, changed, questions, tagged, texts, tune
 
@@ -109,14 +110,15 @@ def test_a_regression_takes_weights_and_smoothing(base, tmp_path):
 class Plain(torch.nn.Linear):
     """A reader that reads every word alone."""
 
-    def forward(self, vectors, _lengths):
+    def forward(self, vectors, _lengths, _words=None):
         return super().forward(vectors)
 
 
 def test_a_reader_of_words_takes_weights_and_smoothing():
     reader = Plain(3, 3)
     vectors, targets = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), [0, 2, 1, 2]
-    batch = VectorBatch(vectors=[vectors], targets=[targets], sample_ids=np.arange(1))
+    features = Features(vectors=[vectors])
+    batch = VectorBatch(features=features, targets=[targets], sample_ids=np.arange(1))
     weights = torch.tensor([0.5, 1.0, 2.0])
     logs = reader(vectors, [4]).log_softmax(-1)
     right = -logs[range(4), targets]

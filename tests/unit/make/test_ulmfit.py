@@ -15,7 +15,7 @@ from cloze.make.finetune.job import depth_of, layer_lr_factors, unfreeze_gradual
 from cloze.make.finetune.labelled import Labelled
 from cloze.make.finetune.stages import collect_texts
 from cloze.make.recipe.complete import recipe
-from cloze.make.recipe.finetune import TransferConfig
+from cloze.make.recipe.transfer import TransferConfig
 from cloze.train.config import OptimizerConfig
 from cloze.train.optim import build_optimizer
 from helpers import Watch, raises

@@ -31,13 +31,14 @@ class EncodedExample:
     positions: Sequence[int] = (0,)
     targets: Sequence[int | float] = ()  # empty at inference
     example: int = 0  # index of the example it was made from
-    # the same pair in the other order, if a head reads the sum of the vectors of both
-    swapped: "EncodedExample | None" = None
+    # the same pair in the other order, or the second text of a pair, if a head reads both
+    other: "EncodedExample | None" = None
+    spellings: Sequence[str] = ()  # the words at the positions, if a head has embeddings of words
 
     @property
     def sequences(self) -> "tuple[EncodedExample, ...]":
-        """This sequence, and the one in the other order if there is one."""
-        return (self,) if self.swapped is None else (self, self.swapped)
+        """This sequence, and the other one that belongs to it if there is one."""
+        return (self,) if self.other is None else (self, self.other)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -40,6 +40,7 @@ from cloze.make.finetune.trials import (
 )
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
+from cloze.make.recipe.transfer import TransferConfig
 from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
 from cloze.models.configs.ulmfit import ULMFiTConfig
@@ -92,6 +93,7 @@ def finetune_encoder(
         recipe,
         model=ModelSource(init_from=named),
         data=data,
+        transfer=_name_word_vectors(recipe.transfer),
         language_model=name_texts(recipe.language_model),
     )
     check_standard_input([*data.train, *data.dev])
@@ -197,6 +199,12 @@ def _describe(
         num_trials=num_trials,
         seed_scores=tuple(score for score in seeds if score is not None),
     )
+
+
+def _name_word_vectors(table: TransferConfig) -> TransferConfig:
+    if table.word_vectors is None:
+        return table
+    return replace(table, word_vectors=resolve_model_name(table.word_vectors))
 
 
 def _name_files(sources: Sequence[Any]) -> tuple[str, ...]:

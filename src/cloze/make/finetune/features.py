@@ -19,17 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.modules import build_feature_head
-from cloze.checkpoint.task import FeatureSettings
 from cloze.config import to_mapping
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
-from cloze.device import resolve_device
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.finetune.labelled import (
     EpochOrder,
     Labelled,
-    adapt_model,
     choose_label_thresholds,
     class_weights,
     count_truncated,
@@ -38,24 +34,17 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.finetune.outcomes import write_outcome
+from cloze.make.finetune.task_model import build_task_model
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.models.configs.encoder import MULTI_LABEL
-from cloze.nn.heads import LinearFeatureHead, ScalarMix
+from cloze.nn.feature_heads import FeatureHead, LinearFeatureHead, ScalarMix
 from cloze.nn.utils import eval_mode, float64_device
 from cloze.objectives.core import Learner, Objective, Terms, count_correct
 from cloze.objectives.labelled import binary_cross_entropy
 from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
-from cloze.tasks.features import (
-    apply_feature_head,
-    choose_pooling,
-    extract_features,
-    measure_features,
-    prepare_source,
-    select_feature_layers,
-)
+from cloze.tasks.features import Features, apply_feature_head, extract_features
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.callbacks import CallbackList, TrainingRun
-from cloze.train.forward_context import seed_rng
 from cloze.train.result import RunResult
 
 ITERATIONS = 1000  # of L-BFGS, at most
@@ -66,7 +55,7 @@ def finetune_features(
 ) -> RunResult:
     """Compute the vectors of all examples once, and train a classifier on them."""
     started = time.monotonic()
-    model = _freeze_encoder(base, data, recipe)
+    model = build_task_model(base, data, recipe)
     train = _Vectors.compute(model, data.train, recipe, callbacks, "training vectors")
     dev = _Vectors.compute(model, data.dev, recipe, callbacks, "dev vectors") if data.dev else None
     truncated = count_truncated(train.groups, data, callbacks)
@@ -99,7 +88,7 @@ def _fit_linear(
     assert isinstance(model.feature_head, LinearFeatureHead)
     _solve_regression(
         model.feature_head,
-        torch.cat(train.vectors),
+        torch.cat(list(train.features.vectors)),
         torch.tensor([target for item in train.items for target in item.targets]),
         penalty=recipe.transfer.l2_penalty,
         weights=class_weights(data, recipe, next(model.feature_head.parameters()).device),
@@ -119,50 +108,13 @@ def _fit_linear(
     )
 
 
-def _freeze_encoder(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
-    """The encoder without heads, and a new classifier on it."""
-    base = prepare_source(base)
-    table = recipe.transfer
-    layers = select_feature_layers(table.layers, base.module.num_layers)
-    size = measure_features(base, layers)
-    kind = "bilstm" if recipe.task == "tag" else table.classifier
-    is_network = kind != "linear"
-    spec = FeatureSettings(
-        input_size=size // len(layers.numbers) if layers.mixed else size,
-        layers=table.layers,
-        pooling=table.pooling or choose_pooling(base),
-        kind=kind,
-        hidden_size=table.hidden_size if is_network else 0,
-        num_layers=table.num_layers if is_network else 0,
-        kernel_size=table.kernel_size if kind == "cnn" else 0,
-        mixed_layers=len(layers.numbers) if layers.mixed else 0,
-    )
-    body, task = _remove_heads(base, data, recipe), replace(data.task, features=spec)
-    if not hasattr(body.config, "labels"):
-        own: dict[str, Any] = {"labels": data.labels, "problem_type": data.problem}
-        task = replace(task, **own)
-    with seed_rng(torch.device("cpu"), recipe.run.seed):
-        feature_head = build_feature_head(spec, len(data.labels))
-        feature_head = feature_head.to(resolve_device(recipe.run.device))
-    return replace(body, task=task, feature_head=feature_head.eval())
-
-
-def _remove_heads(base: Model, data: Labelled, recipe: FinetuneRecipe) -> Model:
-    """The model without task heads, with the recipe's maximum length; its weights are the same."""
-    if hasattr(base.config, "labels"):
-        return adapt_model(base, data, recipe, ())
-    length = recipe.data.max_length
-    tokenizer = base.tokenizer if length is None else base.tokenizer.with_max_length(length)
-    return replace(base, tokenizer=tokenizer, pooling=None).to(resolve_device(recipe.run.device))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Vectors:
     """Examples with the vectors of their sequences."""
 
     examples: Sequence[Any]
     groups: Sequence[Sequence[EncodedExample]]
-    vectors: list[Tensor]  # of each item: 1 d, or one vector per word
+    features: Features
 
     @property
     def items(self) -> list[EncodedExample]:
@@ -181,7 +133,7 @@ class _Vectors:
         assert model.task.features is not None
         groups = TASK_FUNCTIONS[recipe.task].encode_examples(model, examples, model.task)
         show = callbacks.on_progress
-        vectors = extract_features(
+        features = extract_features(
             model,
             [item for group in groups for item in group],
             model.task.features,
@@ -189,11 +141,11 @@ class _Vectors:
             batch_tokens=recipe.run.eval_batch_tokens,
             progress=lambda _, done, total: show(stage, done, total),
         )
-        return cls(examples=examples, groups=groups, vectors=vectors)
+        return cls(examples=examples, groups=groups, features=features)
 
     def evaluate(self, model: Model) -> ScoredPredictions:
         assert model.task is not None
-        scores = apply_feature_head(model, self.vectors)
+        scores = apply_feature_head(model, self.features)
         predictions = TASK_FUNCTIONS[model.task.name].postprocess(
             model, self.examples, self.groups, scores
         )
@@ -220,14 +172,14 @@ def _solve_regression(
     home = feature_head.dense.weight.device
     x = vectors.to(float64_device(home)).double()
     head = feature_head.to(x.device).double().requires_grad_(True)
-    dense, mix = head.dense, head.mix
+    dense = head.dense
     with torch.no_grad():
         dense.weight.zero_()
         dense.bias.zero_()
     wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
     if dense.out_features == 2 and wanted.ndim == 1:  # noqa: PLR2004
         penalty *= 2  # W is split into two rows of opposite sign, whose squares add up to half
-    scores_of_layers = [mix.scores] if isinstance(mix, ScalarMix) else []
+    scores_of_layers = [mix.scores for mix in list_mixes(head)]
     search = torch.optim.LBFGS(
         [*dense.parameters(), *scores_of_layers],
         max_iter=ITERATIONS,
@@ -238,7 +190,7 @@ def _solve_regression(
 
     def loss() -> Tensor:
         search.zero_grad()
-        scores = dense(mix(x))
+        scores = head(x, ())
         if wanted.ndim > 1:  # several labels: one regression for each
             error = binary_cross_entropy(scores, wanted, weighing, smoothing).sum()
         elif wanted.is_floating_point():
@@ -250,7 +202,7 @@ def _solve_regression(
         total = (
             error
             + penalty / 2 * dense.weight.square().sum()
-            + len(x) * compute_mix_penalty(head, mix_penalty)
+            + len(wanted) * compute_mix_penalty(head, mix_penalty)
         )
         total.backward()
         return total
@@ -259,10 +211,15 @@ def _solve_regression(
     head.float().to(home).requires_grad_(False)
 
 
+def list_mixes(feature_head: nn.Module) -> list[Any]:
+    """The sums of layers whose weights a task model learns."""
+    mixes: list[Any] = [one for one in feature_head.modules() if isinstance(one, ScalarMix)]
+    return [mix for mix in mixes if isinstance(mix.scores, nn.Parameter)]
+
+
 def compute_mix_penalty(feature_head: nn.Module, penalty: float) -> Tensor | float:
     """λ·‖s‖² of the scores of mixed layers (Peters et al. 2018, §3.3); 0 if there are none."""
-    mix = getattr(feature_head, "mix", None)
-    return penalty * mix.scores.square().sum() if isinstance(mix, ScalarMix) else 0.0
+    return sum((penalty * mix.scores.square().sum() for mix in list_mixes(feature_head)), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -270,7 +227,7 @@ class VectorBatch:
     """Sequences as vectors of their words or tokens, with tags of the words or one label each."""
 
     name: str = "tag"  # of the loss
-    vectors: Sequence[Tensor]
+    features: Features
     targets: Sequence[Sequence[int | float]]
     sample_ids: Ints
 
@@ -280,18 +237,18 @@ class VectorBatch:
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.vectors))
+        return sum(self.features.sizes)
 
     @property
     def lengths(self) -> Ints:
-        return np.array([len(one) for one in self.vectors], np.int64)
+        return np.array(self.features.sizes, np.int64)
 
     def split(self, parts: int) -> list["VectorBatch"]:
-        cuts = np.unique(np.linspace(0, len(self.vectors), parts + 1).astype(int)).tolist()
+        cuts = np.unique(np.linspace(0, len(self.targets), parts + 1).astype(int)).tolist()
         return [
             VectorBatch(
                 name=self.name,
-                vectors=self.vectors[a:b],
+                features=self.features.select(range(a, b)),
                 targets=self.targets[a:b],
                 sample_ids=self.sample_ids[a:b],
             )
@@ -305,13 +262,14 @@ def make_vector_objective(
     """As the objectives of classes, several labels and numbers, for given vectors."""
 
     def objective(
-        feature_head: nn.Module,
+        feature_head: FeatureHead,
         batch: VectorBatch,
         rng: torch.Generator | None = None,  # noqa: ARG001
     ) -> Terms:
-        device = next(feature_head.parameters()).device
-        scores = feature_head(torch.cat(list(batch.vectors)).to(device), batch.lengths.tolist())
-        targets = torch.tensor([one for each in batch.targets for one in each], device=device)
+        scores = batch.features.apply(feature_head)
+        targets = torch.tensor(
+            [one for each in batch.targets for one in each], device=scores.device
+        )
         penalty = len(targets) * compute_mix_penalty(feature_head, mix_penalty)
         if targets.ndim > 1:
             losses = binary_cross_entropy(scores, targets, weights, smoothing)
@@ -340,16 +298,17 @@ def _fit_network(
     """Train a BiLSTM on the vectors of words, or a CNN on those of tokens."""
     feature_head = model.feature_head
     assert feature_head is not None
-    pairs = [(i, v) for i, v in zip(train.items, train.vectors, strict=True) if len(i.targets)]
-    order = EpochOrder(len(pairs), recipe.run)
+    items = train.items
+    labelled = [number for number, item in enumerate(items) if len(item.targets)]
+    order = EpochOrder(len(labelled), recipe.run)
 
     def batch(index: int) -> VectorBatch:
-        chosen = order.indices(index)
+        chosen = [labelled[n] for n in order.indices(index)]
         return VectorBatch(
             name=recipe.task,
-            vectors=[pairs[n][1] for n in chosen],
-            targets=[pairs[n][0].targets for n in chosen],
-            sample_ids=np.array([pairs[n][0].example for n in chosen], np.int64),
+            features=train.features.select(chosen),
+            targets=[items[n].targets for n in chosen],
+            sample_ids=np.array([items[n].example for n in chosen], np.int64),
         )
 
     def evaluate() -> dict[str, float]:

@@ -40,7 +40,8 @@ from cloze.make.finetune.labelled import (
     write_outputs,
 )
 from cloze.make.finetune.outcomes import BestPredictions, write_outcome
-from cloze.make.recipe.finetune import FinetuneRecipe, TransferConfig
+from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.recipe.transfer import TransferConfig
 from cloze.metrics import squad
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.models.ulmfit import ULMFiT

@@ -1,30 +1,18 @@
 """The recipe of fine-tuning."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from cloze.checkpoint.task import MAX_KERNEL_SIZE
 from cloze.config import Choices, Config, Flag, Help, Range, one_of, to_mapping
 from cloze.errors import ConfigError
 from cloze.make.recipe.data import LabelledData
 from cloze.make.recipe.model import ModelSource
 from cloze.make.recipe.run import UNITS, SelectingRun
+from cloze.make.recipe.transfer import TransferConfig
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
-TRANSFERS = ("full", "last-N", "head", "features")
-# the names that `tasks.features` knows
-LAYER_NAMES = (
-    "embeddings",
-    "second-to-last",
-    "last",
-    "sum-last-4",
-    "concat-last-4",
-    "sum-all",
-    "scalar-mix",
-)
 # The grid of the paper (Devlin et al. 2018, appendix A.3), for --search.
 SEARCH_LRS, SEARCH_BATCH_SIZES, SEARCH_EPOCHS = (5e-5, 3e-5, 2e-5), (16, 32), (3, 4)
 # Its axes, and the settings that fix them.
@@ -40,148 +28,6 @@ GPT_LM_WEIGHT = 0.5  # λ of Radford et al. 2018, §4.1
 _TRAINING_SETTINGS = {f"run.{name}" for name in (*UNITS, "batch_size", "patience", "save_every")}
 
 Count = Annotated[int, Range(1, 1 << 30)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferConfig(Config):
-    """Which part of the model is trained.
-
-    full: all of it; last-N: the last N layers; head: the head on a frozen encoder; features: the
-    encoder's vectors are computed once, and a small model learns from them.
-    """
-
-    kind: Annotated[
-        str,
-        Help(
-            "What is trained: full, last-N (the last N layers), head, or features: a small model "
-            "on the embeddings of the frozen encoder"
-        ),
-        Flag("--transfer", "KIND"),
-    ] = "full"
-    layer_decay: Annotated[
-        float,
-        Range(0, 1),
-        Help("Learning rate of a layer as a fraction of that of the layer above it"),
-        Flag("--layer-decay", "X"),
-    ] = 1.0
-    unfreeze_every: Annotated[
-        float,
-        Range(0, 1e6),
-        Help(
-            "Number of epochs after which the next layer below is unfrozen; 0 trains all layers "
-            "from the start"
-        ),
-        Flag("--unfreeze-every", "EPOCHS"),
-    ] = 0.0
-    dropout: Annotated[
-        float | None, Range(0, 1), Help("Dropout probability (default: the model's)")
-    ] = None
-    concat_pooling: Annotated[
-        bool,
-        Help(
-            "Recurrent models: the classifier reads the last state, the maximum and the mean of "
-            "all states; otherwise the last state only"
-        ),
-    ] = True
-    gradient_length: Annotated[
-        int | None,
-        Range(1, 1 << 20),
-        Help(
-            "Recurrent models: number of tokens at the end of a text that have gradients (BPT3C; "
-            "default: 1400)"
-        ),
-    ] = None
-    layers: Annotated[
-        str,
-        Help(
-            f"With --recipe features: layers, one of {', '.join(LAYER_NAMES)} (a weighted sum of "
-            "all, with learned weights)"
-        ),
-        Flag("--layers", "CHOICE"),
-    ] = "last"
-    pooling: Annotated[
-        Literal["cls", "mean", "max"] | None,
-        Help(
-            "With --recipe features: pooling over the tokens of a text: cls, mean or max (default: "
-            "cls, or mean for a model without [CLS])"
-        ),
-        Flag("--pooling", "NAME"),
-    ] = None
-    classifier: Annotated[
-        Literal["linear", "cnn"],
-        Help(
-            "With --recipe features: classifier of texts: linear (logistic regression) or cnn "
-            "(convolutions over the tokens)"
-        ),
-        Flag("--classifier", "KIND", only=("classify",)),
-    ] = "linear"
-    mix_penalty: Annotated[
-        float,
-        Range(0, 1e12),
-        Help(
-            "With --layers scalar-mix: L2 penalty of the scores of the layers; 1 gives nearly "
-            "equal weights"
-        ),
-    ] = 1e-3
-    l2_penalty: Annotated[
-        float,
-        Range(0, 1e12),
-        Help("With --recipe features: L2 penalty of the logistic regression of texts (1/C)"),
-    ] = 1.0
-    hidden_size: Annotated[
-        int,
-        Range(1, 1 << 15),
-        Help(
-            "With --recipe features: hidden size of the BiLSTM for words (per direction) or of the "
-            "CNN"
-        ),
-    ] = 768
-    num_layers: Annotated[
-        int,
-        Range(1, 16),
-        Help("With --recipe features: number of layers of the BiLSTM for words or of the CNN"),
-    ] = 2
-    kernel_size: Annotated[
-        int,
-        Range(1, MAX_KERNEL_SIZE),
-        Help("With --classifier cnn: number of neighbours that a layer joins, an odd number"),
-    ] = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not re.fullmatch(r"full|head|features|last-[1-9][0-9]*", self.kind):
-            raise ConfigError(f"kind is {self.kind!r}", fix=f"use one of {', '.join(TRANSFERS)}")
-        if not re.fullmatch(r"[-0-9, ]+", self.layers):
-            one_of("layers", self.layers, LAYER_NAMES)
-        # With other kinds these have no effect, and a score would be mistaken for another model's.
-        for name, defaults in (
-            ("layers", ("last",)),
-            ("pooling", (None, "cls")),
-            ("classifier", ("linear",)),
-        ):
-            value = getattr(self, name)
-            if value not in defaults and self.kind != "features":
-                raise ConfigError(
-                    f"{name} is {value!r}, which has no effect with transfer.kind {self.kind!r}",
-                    fix=f"leave --{name} out, or use --transfer features",
-                )
-
-        if self.classifier == "cnn" and self.pooling not in (None, "cls"):
-            raise ConfigError(
-                f"pooling is {self.pooling!r}, but a cnn reads all tokens and takes their maximum",
-                fix="leave --pooling out, or use --classifier linear",
-            )
-        if self.kernel_size % 2 == 0:
-            raise ConfigError(
-                f"kernel_size is {self.kernel_size}, which has no token in the middle",
-                fix=f"use an odd number, such as {self.kernel_size + 1}",
-            )
-
-    def count_trained_layers(self, layers: int) -> int:
-        """The number of layers that are trained, from the top."""
-        if self.kind.startswith("last-"):
-            return min(layers, int(self.kind.removeprefix("last-")))
-        return layers if self.kind == "full" else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,6 +172,7 @@ class FinetuneRecipe(Config):
                     f"{name} is {value!r}, which has no effect with transfer.kind 'features'",
                     fix=f"leave --{flag} out, or use --transfer full, last-N or head",
                 )
+        self.check_task_model()
         if self.task not in ("classify", "tag"):
             raise ConfigError(
                 f"transfer.kind 'features' cannot learn the task {self.task}",
@@ -338,6 +185,23 @@ class FinetuneRecipe(Config):
                 fix="leave --search out and vary transfer.l2_penalty, or use --transfer full, "
                 "last-N or head",
             )
+
+    def check_task_model(self) -> None:
+        """Raise an error if options of a BiLSTM are given, but the task model is another."""
+        table = self.transfer
+        if self.task == "tag" or table.classifier == "bilstm":
+            return
+        for name, default in (
+            ("contextual", "input"),
+            ("embedding_size", 0),
+            ("word_vectors", None),
+            ("contextual_dropout", 0.0),
+        ):
+            if getattr(table, name) != default:
+                raise ConfigError(
+                    f"transfer.{name} has no effect with transfer.classifier {table.classifier!r}",
+                    fix="use --classifier bilstm, or leave it out",
+                )
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raise an error if an option has no effect; `options` are the paths of those given."""

@@ -165,9 +165,17 @@ class FinetuneOptions(TypedDict, total=False):
     """With recipe="features": pooling over the tokens of a text: cls, mean or max (default: cls,
     or mean for a model without [CLS]).
     """
-    classifier: Literal["linear", "cnn"] | None
-    """Classify: with recipe="features": classifier of texts: linear (logistic regression) or cnn
-    (convolutions over the tokens) (default linear).
+    classifier: Literal["linear", "cnn", "bilstm"] | None
+    """Classify: with recipe="features": classifier of texts: linear (logistic regression), cnn
+    (convolutions over the tokens) or bilstm (over the words) (default linear).
+    """
+    contextual: Literal["input", "output", "both", "none"] | None
+    """With recipe="features" and a BiLSTM: where the model's vectors are added: at its input, at
+    its output, both, or none (the baseline with word embeddings only) (default input).
+    """
+    word_vectors: PathLike | None
+    """With recipe="features" and a BiLSTM: folder or file of word vectors that its own word
+    embeddings start from.
     """
     general_text: PathLike | Sequence[PathLike] | None
     """Classify: with recipe="ulmfit" and without a model: text to pre-train a language model on."""
@@ -420,7 +428,9 @@ class RecipeOptions(TypedDict, total=False):
     unfreeze_every: float | None
     layers: str | None
     pooling: Literal["cls", "mean", "max"] | None
-    classifier: Literal["linear", "cnn"] | None
+    classifier: Literal["linear", "cnn", "bilstm"] | None
+    contextual: Literal["input", "output", "both", "none"] | None
+    word_vectors: PathLike | None
     general_text: PathLike | Sequence[PathLike] | None
     unlabelled: PathLike | Sequence[PathLike] | None
     class_weights: Literal["none", "balanced"] | None
