@@ -78,14 +78,14 @@ class _Direction:
         self._parts = slice(2, 4) if is_backward else slice(0, 2)
         self._output: tuple[Tensor, Tensor] | None = None
 
-    @torch.inference_mode()
     def prepare(self) -> None:
         """Compute the output layer: its weights may have changed since."""
-        if self.config.output == "cnn":
+        if self._module.needs_vocabulary:
             characters = self.vocabulary.characters_of(range(self.config.vocab_size))
             self._module.set_vocabulary(torch.from_numpy(characters))
         assert self._module.output is not None
-        self._output = self._module.output()
+        with torch.inference_mode():
+            self._output = self._module.output()
 
     def __call__(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         words, index = np.unique(ids.cpu().numpy(), return_inverse=True)

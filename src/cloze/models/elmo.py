@@ -244,6 +244,11 @@ class Elmo(nn.Module):
         sizes = (config.projection_size, config.cell_size) * 2
         return tuple(weight.new_zeros(config.num_layers, batch_size, size) for size in sizes)
 
+    @property
+    def needs_vocabulary(self) -> bool:
+        """Whether the output layer waits for `set_vocabulary`."""
+        return isinstance(self.output, CharacterOutput) and self.output.characters is None
+
     def set_vocabulary(self, characters: Tensor) -> None:
         """The rows of all words (v c), for an output layer that computes vectors from them."""
         if isinstance(self.output, CharacterOutput):

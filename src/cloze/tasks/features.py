@@ -28,6 +28,7 @@ from cloze.nn.feature_heads import UNKNOWN, FeatureHead
 from cloze.nn.layout import Packed
 from cloze.progress import ProgressCallback
 from cloze.text.joint_bpe import add_prefix_space
+from cloze.text.word_characters import WordCharacterTokenizer
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,9 @@ def skips_zeros(model: Model) -> bool:
 
 def has_cls(model: Model) -> bool:
     """Whether the first token of every text is one that stands for the text."""
-    return getattr(model.tokenizer, "cls_id", None) is not None
+    # a word whose characters are read is no summary of the text, even if it is the first
+    has_words = isinstance(model.tokenizer, WordCharacterTokenizer)
+    return getattr(model.tokenizer, "cls_id", None) is not None and not has_words
 
 
 def choose_pooling(model: Model) -> str:

@@ -9,6 +9,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.models.build import build
 from cloze.models.configs.elmo import ElmoConfig
 from cloze.nn.layout import Packed
+from cloze.tasks.features import choose_pooling
 from cloze.text.word_characters import MAX_CHARACTERS, encode_rows
 from elmo_reference import elmo, weights_of
 from helpers import raises
@@ -138,6 +139,13 @@ def test_embed_gives_three_vectors_per_word():
     expected = torch.cat(layers, -1).detach().numpy()
     np.testing.assert_allclose(found.vectors, expected, rtol=1e-5, atol=1e-6)
     assert found.vectors.shape == (5, 3 * model.config.hidden_size)
+
+
+def test_a_text_is_the_mean_of_its_words_not_its_first_symbol():
+    model = elmo_model()
+    assert choose_pooling(model) == "mean"
+    with raises(InputError, "cls", fix="mean"):
+        cloze.embed(model, "the cat", pooling="cls")
 
 
 def test_layers_are_mixed_with_given_weights():
