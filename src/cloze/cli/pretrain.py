@@ -33,7 +33,7 @@ def pretrain(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
-            "lstm, awd-lstm, elmo, word2vec, gpt, or a TOML file (default: that of --family; "
+            "lstm, awd-lstm, elmo, word2vec, gpt, gpt2, or a TOML file (default: that of --family; "
             "without --family laptop, or fast on a GPU).",
         ),
     ] = None,
