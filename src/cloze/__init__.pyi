@@ -11,6 +11,7 @@ from cloze.make.demo import demo as demo
 from cloze.make.distill.job import distill as distill
 from cloze.make.finetune.dispatch import finetune as finetune
 from cloze.make.glue import glue as glue
+from cloze.make.lineage import lineage as lineage
 from cloze.make.pretrain.dispatch import pretrain as pretrain
 from cloze.make.recipe.complete import recipe as recipe
 from cloze.make.resume import resume as resume
