@@ -9,6 +9,7 @@ compiler.
 
 import argparse
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -105,6 +106,20 @@ CANDIDATES: dict[str, list[tuple[int | None, ...]]] = {
         (512, 64, 4, 2),
         (2048, 64, 8, 2),
     ],
+    "decode.LINEAR": [
+        (4, 2048, 4),
+        (4, 1024, 4),
+        (2, 2048, 4),
+        (8, 1024, 4),
+        (8, 512, 4),
+        (4, 512, 2),
+        (4, 2048, 8),
+        (8, 2048, 8),
+        (1, 2048, 2),
+        (2, 1024, 2),
+        (16, 512, 8),
+    ],
+    "decode.ATTENTION": [(64, 4), (32, 4), (128, 4), (64, 2), (128, 8), (256, 8)],
     "add_norm.FORWARD": [(4096, 4), (2048, 4), (1024, 4), (8192, 8), (4096, 8), (2048, 2)],
     "add_norm.BACKWARD": [
         (264, 4, 3),
@@ -132,6 +147,8 @@ def attention_call(kernel: str, heads: int, rotary: bool, p: float) -> Callable[
 
 
 def other_call(constant: str) -> Callable[[], object]:
+    if constant.startswith("decode"):
+        return decode_call(constant)
     if constant.startswith("add_norm"):
         x, y, grad_out = (torch.randn(TOKENS, 768, device=DEVICE, dtype=KIND) for _ in range(3))
         weight, seed = torch.ones(768, device=DEVICE), torch.zeros(1, device=DEVICE).int()
@@ -146,6 +163,36 @@ def other_call(constant: str) -> Callable[[], object]:
     if constant == "gelu.FORWARD":
         return lambda: ops.cloze.gelu(inner, bias, False)
     return lambda: ops.cloze.gelu_backward(inner, bias, grad_out, False)
+
+
+def decode_call(constant: str) -> Callable[[], object]:
+    """The linear layers of eight blocks of a GPT-2 of 1.5 B, or attention of 48, to one token."""
+    width = 1600
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device=DEVICE, dtype=KIND)
+
+    if constant == "decode.ATTENTION":
+        caches, qkv = draw(48, 2, 1, 256, 25, 64), draw(1, 3 * width)
+        slot = torch.tensor([200], device=DEVICE)
+        mask = torch.ones(1, 256, dtype=torch.bool, device=DEVICE)
+        return lambda: [kernels.decode.attention(qkv, cache, slot, mask) for cache in caches]
+    norm = torch.nn.LayerNorm(width, device=DEVICE, dtype=KIND)
+    x, inner = draw(1, width), draw(1, 4 * width)
+    blocks = [
+        (draw(3 * width, width), draw(width, width), draw(4 * width, width), draw(width, 4 * width))
+        for _ in range(8)
+    ]
+
+    @torch.no_grad()
+    def call() -> None:
+        for qkv, out, up, down in blocks:
+            kernels.decode.linear(x, qkv, None, norm=norm)
+            kernels.decode.linear(x, out, None, residual=x)
+            kernels.decode.linear(x, up, None, norm=norm, activation="gelu_tanh")
+            kernels.decode.linear(inner, down, None, residual=x)
+
+    return call
 
 
 def find_fastest(constant: str, candidates: list[Any], call: Callable[[], object]) -> Any:
@@ -193,6 +240,7 @@ def main() -> None:
     wanted = parser.parse_args().names
     example = torch.empty(1, device=DEVICE, dtype=KIND)
     assert kernels.is_supported(example), "Triton is not installed"
+    import_module("cloze.nn.kernels.decode")
     # a candidate that does not fit must fail instead of being replaced by small tiles
     kernels.tiles.estimate_shared_bytes = lambda *_, **__: 0
     best: dict[str, Any] = {}

@@ -7,6 +7,8 @@ several programs need (the vectors of a few rows) is small enough for them to co
 b rows, k inputs, n outputs, c capacity of the cache, h heads, d head size.
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -14,9 +16,25 @@ from torch import Tensor, nn
 
 MAX_ROWS = 4  # for more, the matrix products of torch are as good
 ACTIVATIONS = {"none": 0, "gelu_tanh": 1, "gelu": 2, "relu": 3}
-_OUTPUTS = 4  # of a program
-_PART = 2048  # inputs that a program reads at a time
-_KEYS = 64  # that a program attends to at a time
+
+
+class LinearTile(NamedTuple):
+    """What a program of a linear layer computes; `python bench/tiles.py decode` times others."""
+
+    outputs: int
+    part: int  # inputs that are read at a time
+    warps: int
+
+
+class AttentionTile(NamedTuple):
+    """What a program of attention reads at a time."""
+
+    keys: int
+    warps: int
+
+
+LINEAR = LinearTile(4, 2048, 4)
+ATTENTION = AttentionTile(64, 4)
 
 
 @triton.jit
@@ -107,7 +125,7 @@ def linear(
     """Residual + activation(W·norm(x) + bias): b k -> b n."""
     rows, inputs = x.shape
     out = x.new_empty(rows, len(weight))
-    _linear_kernel[(triton.cdiv(len(weight), _OUTPUTS),)](
+    _linear_kernel[(triton.cdiv(len(weight), LINEAR.outputs),)](
         *(x, weight, x if bias is None else bias),
         *((x, x) if norm is None else (norm.weight, norm.bias)),
         *(x if residual is None else residual, out, len(weight)),
@@ -115,13 +133,13 @@ def linear(
         ROWS=rows,
         K=inputs,
         BLOCK=triton.next_power_of_2(inputs),
-        PART=min(triton.next_power_of_2(inputs), _PART),
-        OUTPUTS=_OUTPUTS,
+        PART=min(triton.next_power_of_2(inputs), LINEAR.part),
+        OUTPUTS=LINEAR.outputs,
         HAS_NORM=norm is not None,
         HAS_BIAS=bias is not None,
         HAS_RESIDUAL=residual is not None,
         ACTIVATION=ACTIVATIONS[activation],
-        num_warps=4,
+        num_warps=LINEAR.warps,
     )
     return out
 
@@ -184,7 +202,7 @@ def attention(qkv: Tensor, kv: Tensor, slot: Tensor, mask: Tensor) -> Tensor:
         HEADS=heads,
         WIDTH=width,
         BLOCK=triton.next_power_of_2(width),
-        KEYS=_KEYS,
-        num_warps=4,
+        KEYS=ATTENTION.keys,
+        num_warps=ATTENTION.warps,
     )
     return out
