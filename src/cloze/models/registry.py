@@ -168,6 +168,11 @@ def _elmo_capabilities(contents: Contents) -> dict[str, str]:
         }
     elif "lm" in contents.task_heads:
         found["evaluate"] = "perplexity of both directions and bits per byte"
+    else:
+        found = {
+            "evaluate": _describe_encoder_scores(contents),
+            "compare": "several models in one table",
+        }
     return {
         **found,
         "embed": "embeddings of texts or words",

@@ -401,7 +401,9 @@ def evaluation_kind(
         return _KIND_OF_TASK.get(model.task.name, "labelled")
     rates_pairs = pair_column is not None or label_column is not None
     if model.family.kind != "encoder":
-        is_embedder = rates_pairs and "embed" in model.capabilities
+        # an ELMo without an output layer predicts no words
+        is_wordless = model.family.kind == "language_model" and "score" not in model.capabilities
+        is_embedder = (rates_pairs or is_wordless) and "embed" in model.capabilities
         return "similarity" if is_embedder else _KIND_OF_FAMILY[model.family.kind]
     if not is_pretrained(model):
         return "labelled"

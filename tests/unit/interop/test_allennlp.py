@@ -120,12 +120,14 @@ def test_the_layers_of_a_published_model_equal_the_equations(tmp_path):
 def test_it_embeds_words_and_refuses_to_predict_them(tmp_path):
     folder = write(tmp_path / "elmo")
     info = cloze.info(folder)
-    assert set(info.capabilities) == {"embed", "export", "tokenize"}
+    assert set(info.capabilities) == {"embed", "evaluate", "compare", "export", "tokenize"}
     assert (info.family, info.dtypes) == ("elmo", {"HDF5": info.total_parameters})
     found = cloze.embed(folder, "Unseen wördz!", pooling="none", layers=[0, 1, 2])
     assert found.encoding.tokens == ["[CLS]", "Unseen", "wördz", "!", "[SEP]"]
     assert found.vectors.shape == (5, 3 * 2 * WIDTH)
     assert cloze.tokenize(folder, "Unseen wördz!").ids == found.encoding.ids
+    pairs = [{"sentence1": "a b", "sentence2": c, "score": n} for n, c in enumerate(("x y", "a"))]
+    assert "spearman" in cloze.evaluate(folder, pairs).scores
     with raises(InputError, "suggest", fix="embed"):
         cloze.suggest(folder, "the")
 
