@@ -335,7 +335,8 @@ def _score_targets(
     score: Callable[..., Resampled] = score_summarizer
     if kind == "translator":
         score = partial(score_translator, bleu=options["bleu"] or BLEU)
-    pairs = load_pairs(data, "translate" if kind == "translator" else "summarize", **columns)
+    task = "translate" if kind == "translator" else "summarize"
+    pairs = load_pairs(data, task, **columns, name=f"the data of {KINDS[kind]}")
     return {
         name: score(
             model,

@@ -68,7 +68,13 @@ def evaluate_summarizer(
 ) -> CorpusEvaluation:
     """Compute the ROUGE of a model on texts and their summaries, as tables or aligned lines."""
     since = time.perf_counter()
-    pairs = load_pairs(data, "summarize", text_column=text_column, target_column=target_column)
+    pairs = load_pairs(
+        data,
+        "summarize",
+        text_column=text_column,
+        target_column=target_column,
+        name="the data of a model that summarizes",
+    )
     made = score_summarizer(model, pairs, beam=beam, truncation=truncation, progress=progress)
     return CorpusEvaluation(
         kind="summarize",

@@ -41,6 +41,7 @@ def test_a_language_model(text, tmp_path):
         "perplexity": wanted.perplexity,
         "word_perplexity": wanted.word_perplexity,
         "bits_per_byte": wanted.bits_per_byte,
+        "bits_per_character": wanted.bits_per_character,
     }
     assert made.counts["texts"] == len(TEXT)
     assert made.to_dict()["kind"] == "language"
