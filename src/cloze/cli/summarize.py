@@ -49,9 +49,13 @@ def summarize(
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     batch_tokens: Annotated[
-        int,
-        typer.Option(metavar="N", help="Maximum of source tokens × beam size in a batch."),
-    ] = 4096,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Maximum of source tokens × beam size in a batch (default: 4096; on a GPU "
+            "65,536).",
+        ),
+    ] = None,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,

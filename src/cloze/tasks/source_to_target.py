@@ -22,6 +22,7 @@ from cloze.text.long_texts import is_long
 from cloze.text.truncation import TRUNCATIONS
 
 BATCH_TOKENS = 4096  # source tokens in a batch, times the beam size
+GPU_BATCH_TOKENS = 65_536
 
 
 def open_target_model(model: object, function: str) -> Model:

@@ -14,6 +14,7 @@ from cloze.results import Result, Results
 from cloze.tasks.inputs import OnError, Texts, check_texts, warn_truncated
 from cloze.tasks.source_to_target import (
     BATCH_TOKENS,
+    GPU_BATCH_TOKENS,
     encode_sources,
     make_translator,
     open_target_model,
@@ -98,7 +99,7 @@ class SummarizeOptions(TypedDict, total=False):
     max_length: int | None
     text_column: str | int | None
     truncation: str | None
-    batch_tokens: int
+    batch_tokens: int | None
     on_error: OnError | None
     progress: ProgressOption
 
@@ -125,7 +126,7 @@ def summarize(
     max_length: int | None = None,
     text_column: str | int | None = None,
     truncation: str | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     on_error: OnError | None = None,
     progress: ProgressCallback | None = None,
 ) -> Summary | Results[Summary]:
@@ -147,7 +148,8 @@ def summarize(
             (default: auto-detected).
         truncation: for texts that are too long: head, tail, head+tail or error. Default: head;
             then a warning says how much was not read.
-        batch_tokens: maximum of source tokens × beam size in a batch.
+        batch_tokens: maximum of source tokens × beam size in a batch (default: 4096, on a GPU
+            65,536).
         on_error: with truncation "error": called with the index and the error of a text that is
             too long; it has no candidates. Default: the error is raised.
         progress: show a progress bar, or not; a function is called with stage, done and total
@@ -160,10 +162,12 @@ def summarize(
         length_normalization=length_normalization,  # type: ignore[arg-type]
         no_repeat_ngram_size=no_repeat_ngram_size,
     )
-    in_range("batch_tokens", batch_tokens, 1, 1 << 30)
-    if max_length is not None:
-        in_range("max_length", max_length, 1, 1 << 30)
+    for name, value in (("batch_tokens", batch_tokens), ("max_length", max_length)):
+        if value is not None:
+            in_range(name, value, 1, 1 << 30)
     model = open_target_model(model, "summarize")
+    if batch_tokens is None:
+        batch_tokens = BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS
     single = isinstance(texts, str)
     rows = check_texts(texts, text_column=text_column)
     translator = make_translator(model)
