@@ -89,7 +89,7 @@ def check_sides(listed: Sequence[Any], task: str, name: str = "the data") -> Non
     if len(listed) != _SIDES and not are_tables(listed):
         count = f"{len(listed)} file{'s' * (len(listed) != 1)} of plain lines"
         raise InputError(
-            f"{name} has {count}, but {task} needs two, source and target",
+            f"{name} has {count}, but {task} needs two files, source and target",
             fix="give two files whose lines are aligned, or a table (.jsonl, .csv, .tsv, .parquet) "
             f"with the columns {COLUMNS[task][0][0]} and {COLUMNS[task][1][0]}",
         )
