@@ -70,8 +70,8 @@ class CausalEncoder:
     """
 
     model: LoadedModel
-    bos_id: int
-    eos_id: int
+    bos_id: int | None  # None: the vocabulary of the first GPT has neither
+    eos_id: int | None
 
     @property
     def kind(self) -> str:
@@ -93,7 +93,7 @@ class CausalEncoder:
 
     @cached_property
     def _adds_bos(self) -> bool:
-        return self.bos_id in self.model.tokenizer.encode("").ids
+        return self.bos_id is not None and self.bos_id in self.model.tokenizer.encode("").ids
 
     @property
     def unk_id(self) -> int | None:
@@ -108,7 +108,15 @@ class CausalEncoder:
         (ids,) = tokenizer.encode_ids([end], add_special_tokens=False)
         if len(end) < len(text) and not self._adds_bos:  # the first token is always read
             ids = [*tokenizer.encode_ids([text], add_special_tokens=False, limit=1)[0][:1], *ids]
-        return [self.bos_id, *ids] if self._adds_bos or not ids else list(ids)
+        if not self._adds_bos and ids:
+            return list(ids)
+        if self.bos_id is None:
+            raise InputError(
+                "the prompt is empty, and the vocabulary of this model has no token that begins a "
+                "text",
+                fix="give a prompt",
+            )
+        return [self.bos_id, *ids]
 
     @property
     def max_length(self) -> int:
@@ -131,8 +139,21 @@ class CausalEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
         """Bos, the tokens and eos of each text."""
+        bos_id, eos_id = self.border_ids
         encoded = self.model.tokenizer.encode_ids(texts, add_special_tokens=False)
-        return [[self.bos_id, *ids, self.eos_id] for ids in encoded]
+        return [[bos_id, *ids, eos_id] for ids in encoded]
+
+    @property
+    def border_ids(self) -> tuple[int, int]:
+        """Bos and eos; raises if the vocabulary lacks one of them."""
+        if self.bos_id is None or self.eos_id is None:
+            raise InputError(
+                "the vocabulary of this model has no tokens that begin and end a text, such as "
+                "[CLS] and [SEP], so whole texts have no probability",
+                fix="use a model whose tokenizer has both; this one can continue texts (generate, "
+                "suggest)",
+            )
+        return self.bos_id, self.eos_id
 
     def decode_token(self, id: int) -> str:
         """One token as readable text; ## marks a subword that continues a word."""
@@ -227,7 +248,7 @@ class CausalEncoder:
         lengths = torch.tensor([len(context) for context in numbers], device=self.device)
         longest = max(map(len, numbers))
         ids = torch.tensor(
-            [[*context, *[self.eos_id] * (longest - len(context))] for context in numbers],
+            [[*context, *[0] * (longest - len(context))] for context in numbers],
             device=self.device,
         )
         module = self.model.module
@@ -347,11 +368,5 @@ def make_causal_encoder(model: LoadedModel) -> CausalEncoder:
             fix="use a language model: one trained with cloze pretrain --family ngram, nnlm or "
             "lstm, a GPT-2, or a BERT with --set objective.kind=causal --pairs none",
         )
-    bos_id, eos_id = model.tokenizer.start_id, model.tokenizer.end_id
-    if bos_id is None or eos_id is None:
-        raise InputError(
-            "the vocabulary of this model has no tokens that begin and end a text, such as [CLS] "
-            "and [SEP]",
-            fix="use a model whose tokenizer has both",
-        )
-    return CausalEncoder(model=model, bos_id=bos_id, eos_id=eos_id)
+    tokenizer = model.tokenizer
+    return CausalEncoder(model=model, bos_id=tokenizer.start_id, eos_id=tokenizer.end_id)

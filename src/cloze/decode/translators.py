@@ -119,16 +119,17 @@ class SequenceTranslator:
 
     @property
     def eos_id(self) -> int:
-        return self.decoder.eos_id
+        return self.decoder.border_ids[1]
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         plain = encode_plain(self.decoder.model.tokenizer, texts, limit=self.max_source_length)
-        return [make_prompt(ids, self.decoder.bos_id, self.separator_id) for ids in plain]
+        bos_id, _ = self.decoder.border_ids
+        return [make_prompt(ids, bos_id, self.separator_id) for ids in plain]
 
     def truncate_source(self, text: str, truncation: str) -> tuple[list[int], int]:
         most = max(1, self.max_source_length - NUM_SPECIAL)
         ids, chars = truncate_plain(self.decoder.model.tokenizer, text, most, truncation)
-        return make_prompt(ids, self.decoder.bos_id, self.separator_id), chars
+        return make_prompt(ids, self.decoder.border_ids[0], self.separator_id), chars
 
     def limit_target(self, source: Sequence[int], wanted: int) -> int:
         # the last token that is generated is not read

@@ -3,14 +3,17 @@
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
 
 import cloze
-from cloze.errors import ClozeError
+from cloze.errors import ClozeError, InputError
 from cloze.explain.capture import capture
 from cloze.models.build import build_on_meta
 from cloze.models.configs.gpt import GPT2Config, GPT3Config
 from cloze.nn.attention import Attention
 from cloze.nn.layout import Packed, Varlen
+from cloze.text.tokenizer import Tokenizer
 from helpers import raises, tiny_model
 
 WINDOW = 3
@@ -108,6 +111,26 @@ def test_generation_and_scores():
     assert [one.continuations[0].tokens for one in text] == [
         one.continuations[0].tokens for one in alone
     ]
+
+
+def test_a_vocabulary_without_tokens_that_begin_and_end_a_text():
+    """That of the first GPT: prompts are continued, but whole texts have no probability."""
+    backend = Backend(models.BPE({letter: n for n, letter in enumerate("abcdefgh")}, []))
+    tokenizer = Tokenizer(backend, special_tokens={})
+    model = tiny_model("lm", family="openai-gpt", vocab_size=8, tokenizer=tokenizer)
+    generated = cloze.generate(model, ["ab", "cdef"], temperature=0, max_new_tokens=6)
+    for prompt, one in zip(("ab", "cdef"), generated, strict=True):
+        ids = tokenizer.encode(prompt).ids
+        for _ in range(6):
+            with torch.no_grad():
+                logits = model.module.logits("lm", model.module(torch.tensor([ids])))
+            ids = [*ids, int(logits[0, -1].argmax())]
+        assert list(one.continuations[0].tokens) == ["abcdefgh"[n] for n in ids[-6:]]
+    assert cloze.suggest(model, "ab", top=3)
+    with raises(InputError, "prompt", fix="prompt"):
+        cloze.generate(model, "")
+    with raises(InputError, "begin", fix="generate"):
+        cloze.score(model, "ab")
 
 
 @pytest.mark.parametrize("family", ["openai-gpt", "gpt2", "gpt3"])
