@@ -109,10 +109,10 @@ class KVCache:
             pairs = (new.key, self.buffer.key), (new.value, self.buffer.value)
             for target, source in pairs:
                 target, source = target[:, :, : self.length], source[:, :, : self.length]
-                if rows is None:
-                    target.copy_(source)
+                if rows is not None and like.device.type == "cpu":
+                    torch.index_select(source, 0, rows, out=target)  # without a second copy
                 else:
-                    torch.index_select(source, 0, rows, out=target)
+                    target.copy_(source if rows is None else source.index_select(0, rows))
         return new
 
     def reorder_encoder(self, sources: Tensor) -> "KVCache":

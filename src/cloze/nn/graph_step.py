@@ -89,6 +89,7 @@ class GraphStep:
         self._positions = torch.zeros(rows, 1, dtype=torch.long, device=device)
         self._slot = torch.zeros(1, dtype=torch.long, device=device)
         self._mask = torch.zeros(rows, capacity, dtype=torch.bool, device=device)
+        self._is_fused = can_fuse_step(model, rows)
         self._replay = self._capture(model)
 
     @torch.inference_mode()
@@ -152,7 +153,7 @@ class GraphStep:
         """A step of all rows; positions and slot are then those of the next one."""
         self._mask.index_fill_(1, self._slot, True)
         x = model.embeddings(self._tokens[:, None], None, self._positions)  # b 1 d
-        if can_fuse_step(model, self.rows):
+        if self._is_fused:
             logits = compute_fused_step(model, x[:, 0], self._kv, self._slot, self._mask)
         else:
             logits = self._compute_blocks(model, x)
@@ -178,18 +179,27 @@ class GraphStep:
             with eval_mode(model):
                 return self._compute(model)
 
-        if self._kv.device.type != "cuda":
+        if self._is_fused:
+            try:
+                run()  # compiles the kernels
+            except Exception as error:
+                warnings.warn(f"decoding without our kernels: {error}", stacklevel=2)
+                self._is_fused = False
+        device = self._kv.device
+        if device.type != "cuda":
             return run
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARMUP_STEPS):
-                run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph, logits = capture_graph(run, error_mode="thread_local")
+        with torch.cuda.device(device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(_WARMUP_STEPS):
+                    run()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph, logits = capture_graph(run, error_mode="thread_local")
 
         def replay() -> Tensor:
-            graph.replay()
+            with torch.cuda.device(device):
+                graph.replay()
             return logits
 
         return replay

@@ -161,6 +161,17 @@ def test_a_failed_capture_falls_back(device, monkeypatch):
     assert Walk(language, PROMPTS).run(4).graph is None
 
 
+def test_without_a_compiler_for_our_kernels(device, monkeypatch):
+    def fail(*_):
+        raise FileNotFoundError("gcc")
+
+    monkeypatch.setattr(graph_step, "can_fuse_step", lambda *_: True)
+    monkeypatch.setattr(graph_step, "compute_fused_step", fail)
+    language = language_model(make_model("gpt2", device))
+    with pytest.warns(UserWarning, match="gcc"):
+        assert Walk(language, PROMPTS).run(4).graph is not None
+
+
 @pytest.mark.parametrize(
     "options",
     [{"temperature": 0}, {"top_p": 0.9, "samples": 3}, {"beam": 3}, {"repetition_penalty": 1.5}],
