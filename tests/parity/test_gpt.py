@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.checkpoint.task import Task
 from cloze.decode.language import language_model
 from cloze.models.build import build, build_on_meta
 from cloze.models.registry import get_family, resolve
 from cloze.nn.layout import Packed
-from helpers import PIECES, raises, scramble, tiny_tokenizer
+from cloze.text.input_tokens import add_input_tokens
+from cloze.text.tokenizer_training import train_tokenizer
+from helpers import PIECES, raises, scramble, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
 TOLERANCE = 1e-5
@@ -245,3 +248,35 @@ def test_settings_that_change_the_computation_are_refused():
     values = layout.write_config(make_config("gpt2", (), 0), ())
     with raises(cloze.errors.ConfigError, "scale_attn_by_inverse_layer_idx"):
         layout.read_config({**values, "scale_attn_by_inverse_layer_idx": True})
+
+
+@pytest.mark.parametrize("family", ["gpt2", "openai-gpt"])
+def test_fine_tuned_folders_give_the_same_probabilities(family, tmp_path):
+    """Start, delimiter and extract tokens come from the folder's tokenizer."""
+    plain = train_tokenizer(["the cat sat on a mat and saw a dog"] * 9, kind="bpe", vocab_size=280)
+    tokenizer = add_input_tokens(plain)
+    shape = {"family": family, "vocab_size": tokenizer.vocab_size, "tokenizer": tokenizer}
+    task = Task(name="classify", transformation="entailment")
+    model = tiny_model("sequence", task=task, positions=40, **shape)
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(
+        model.save(tmp_path / "m")
+    ).eval()
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    for texts in (("the cat",), ("the cat sat", "a dog on a mat")):
+        given = theirs(*texts, return_tensors="pt")
+        with torch.no_grad():
+            expected = peer(**given).logits.softmax(-1)[0].tolist()
+        found = cloze.classify(tmp_path / "m", *texts).scores
+        assert [found[label] for label in model.labels] == pytest.approx(expected, abs=1e-5)
+    task = Task(name="choose", transformation="entailment")
+    model = tiny_model("choice", "lm", task=task, positions=40, labels=("LABEL_0",), **shape)
+    kind = getattr(transformers, CLASSES[family, ("choice", "lm")])
+    peer = kind.from_pretrained(model.save(tmp_path / "c")).eval()
+    options = ["a dog", "the mat and a cat", "sat"]
+    rows = [theirs("the cat sat", option)["input_ids"] for option in options]
+    ends = torch.tensor([[len(row) - 1 for row in rows]])
+    ids = torch.tensor([[[*row, *[0] * (40 - len(row))] for row in rows]])
+    with torch.no_grad():
+        logits = peer(input_ids=ids, mc_token_ids=ends).mc_logits.flatten()
+    found = cloze.choose(tmp_path / "c", "the cat sat", options)
+    assert list(found.scores) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
