@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cloze
+from cloze.checkpoint.task import Task
 from cloze.cli.app import COMMANDS, app
 from grams import text_model
 from helpers import tiny_model, word_model
@@ -58,6 +60,11 @@ def answered(model, question, context):
 def translated(model, source):
     found = cloze.translate(model, source, beam=3)
     return {"translations": found.candidates, "truncated_chars": found.truncated_chars}
+
+
+def summarized(model, source):
+    found = cloze.summarize(model, source, beam=3)
+    return {"summaries": found.candidates, "truncated_chars": found.truncated_chars}
 
 
 def tokens_of(model, text):
@@ -134,6 +141,10 @@ CASES = {
         "translator", TEXTS[:2], [{"source": text} for text in TEXTS[:2]],
         [["--beam", "3"], ["--beam", "3", "--n-best", "2"]], translated,
     ),
+    "summarize": Case(
+        "summarizer", TEXTS[:2], [{"source": text} for text in TEXTS[:2]],
+        [["--beam", "3"], ["--beam", "3", "--n-best", "2"]], summarized,
+    ),
     "similar": Case(
         "vectors", ["cat", "dog"], [{"query": "cat"}, {"query": "dog"}], TOP,
         of(cloze.similar, "words"),
@@ -178,6 +189,9 @@ def place(tmp_path_factory):
         "choice": tiny_model("choice"),
         "ngram": text_model(3),
         "translator": translator("learned"),
+        "summarizer": replace(
+            translator("learned"), task=Task(name="summarize", max_target_length=20)
+        ),
         "vectors": word_model(words=["cat", "dog", "mat", "sat", "the"], vectors=table),
     }
     for name, model in made.items():
@@ -263,6 +277,7 @@ ERROR = ["--truncation", "error"]
         ("embed", "bare", [LONG, *ERROR], {"text": LONG}),
         ("embed", "bare", [LONG, "--pooling", "none", *ERROR], {"text": LONG}),
         ("translate", "translator", [LONG_SOURCE, *ERROR], {"source": LONG_SOURCE}),
+        ("summarize", "summarizer", [LONG_SOURCE, *ERROR], {"source": LONG_SOURCE}),
         ("similar", "vectors", ["cow"], {"query": "cow"}),
     ],
 )  # fmt: skip

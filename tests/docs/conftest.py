@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,7 @@ NEEDS = {
 
 
 @pytest.fixture(scope="session")
-def workspace(tmp_path_factory: pytest.TempPathFactory, reduced_recipes: None) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files; models are added when a document names them."""
     folder = tmp_path_factory.mktemp("workspace")
     write_files(folder)
@@ -124,7 +124,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, reduced_recipes: None) -
 
 
 @pytest.fixture(scope="session")
-def reduced_recipes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def small_recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The recipes with models, batches and budgets that take seconds."""
     folder = tmp_path_factory.mktemp("recipes")
     for path in ROOT.glob("recipes/*.toml"):
@@ -132,17 +132,19 @@ def reduced_recipes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for pattern, replacement in REDUCED:
             text = re.sub(pattern, replacement, text, flags=re.M)
         (folder / path.name).write_text(text, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        small = {path.stem: path for path in folder.iterdir()}
-        patch.setattr("cloze.make.recipe.files.list_recipes", lambda: small)
-        yield
+    return {path.stem: path for path in folder.iterdir()}
 
 
 @pytest.fixture
 def provide(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path,
+    small_recipes: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], Path]:
     """A copy of the files, and of the models that a text names, as the working directory."""
+    # for this test alone: those of other folders run in the same process, with the real recipes
+    monkeypatch.setattr("cloze.make.recipe.files.list_recipes", lambda: small_recipes)
 
     def add(name: str) -> None:
         if not (workspace / name).exists():

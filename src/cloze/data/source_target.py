@@ -88,10 +88,11 @@ def check_sides(listed: Sequence[Any], task: str, name: str = "the data") -> Non
     """Raise unless the sources are two, or have columns."""
     if len(listed) != _SIDES and not are_tables(listed):
         count = f"{len(listed)} file{'s' * (len(listed) != 1)} of plain lines"
+        flag = f" (--{name} SOURCE TARGET)" if name in ("train", "dev") else ""
         raise InputError(
             f"{name} has {count}, but {task} needs two files, source and target",
-            fix="give two files whose lines are aligned, or a table (.jsonl, .csv, .tsv, .parquet) "
-            f"with the columns {COLUMNS[task][0][0]} and {COLUMNS[task][1][0]}",
+            fix=f"give two files whose lines are aligned{flag}, or a table (.jsonl, .csv, .tsv, "
+            f".parquet) with the columns {COLUMNS[task][0][0]} and {COLUMNS[task][1][0]}",
         )
 
 
