@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class Outcomes:
         self,
         function: Callable[..., Sequence[Any]],
         inputs: Iterable[Any],
-        fields: Sequence[str],
+        fields: Sequence[str] | Mapping[str, str],
         *,
         how: str = "truncated",
         quiet: bool = False,
@@ -82,7 +82,7 @@ class Outcomes:
         """The results of the inputs, in order, while a progress bar is shown.
 
         `function` maps a sequence of inputs, and `progress`, to as many results. An input that
-        fails has a `Failure` with its `fields`.
+        fails has a `Failure` with its `fields`: attributes of the input, or names for them.
         """
         if sys.stdout.isatty():  # where results and the bar would overwrite each other
             with progress(quiet) as show:
@@ -98,7 +98,7 @@ class Outcomes:
         self,
         function: Callable[..., Sequence[Any]],
         inputs: Iterable[Any],
-        fields: Sequence[str],
+        fields: Sequence[str] | Mapping[str, str],
         show: ProgressCallback,
     ) -> Iterator[Any]:
         from cloze.tasks.inputs import Failure, predict_each
@@ -107,11 +107,13 @@ class Outcomes:
             with ignore_truncation():
                 return function(some, progress=lambda _, done, total: show(self.name, done, total))
 
+        named = fields if isinstance(fields, Mapping) else {name: name for name in fields}
         for one, found in predict_each(call, inputs):
             if isinstance(found, InputError):
                 error = add_location(found, one)
                 if self.add(error):
-                    yield Failure(inputs={name: getattr(one, name) for name in fields}, error=error)
+                    given = {name: getattr(one, attribute) for name, attribute in named.items()}
+                    yield Failure(inputs=given, error=error)
             else:
                 self.add(truncated_chars=getattr(found, "truncated_chars", 0))
                 yield found

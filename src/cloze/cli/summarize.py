@@ -88,7 +88,8 @@ def summarize(
 
     several = options.get("n_best", 1) > 1
     how = f"truncated to {limit:,} tokens"
-    with outcomes.predict(summarize_all, inputs, ["text"], how=how, quiet=quiet) as results:
+    fields = {"source": "text"}
+    with outcomes.predict(summarize_all, inputs, fields, how=how, quiet=quiet) as results:
         if as_json:
             print_json_lines(results)
         else:
