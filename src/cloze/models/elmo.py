@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cloze.models.configs.elmo import ElmoConfig
-from cloze.nn.character_cnn import CharacterCNN
+from cloze.nn.character_cnn import CharacterCNN, look_up_rows
 from cloze.nn.layers import Dropout
 from cloze.nn.layout import AttentionLayout, Packed
 from cloze.nn.projected_lstm import ProjectedLSTM
@@ -41,7 +40,7 @@ class SoftmaxOutput(nn.Module):
         """Vectors and biases of words, or of the whole vocabulary: v p, v."""
         if ids is None:
             return self.weight, self.bias
-        return F.embedding(ids, self.weight), self.bias[ids]
+        return look_up_rows(self.weight, ids), self.bias.index_select(0, ids)
 
     @torch.no_grad()
     def init_weights(self, rng: torch.Generator) -> None:
@@ -75,7 +74,8 @@ class CharacterOutput(nn.Module):
         if ids is None:
             ids = torch.arange(len(self.bias), device=self.bias.device)
         vectors = self.cnn(self.characters[ids])
-        return vectors + self.correction_projection(self.correction(ids)), self.bias[ids]
+        correction = self.correction_projection(look_up_rows(self.correction.weight, ids))
+        return vectors + correction, self.bias.index_select(0, ids)
 
     @torch.no_grad()
     def init_weights(self, rng: torch.Generator) -> None:
@@ -160,7 +160,7 @@ class Elmo(nn.Module):
             if isinstance(attention_mask, Tensor):
                 real = attention_mask.bool()
             lengths = real.sum(1)
-        x = F.embedding(positions, words)  # b t p
+        x = look_up_rows(words, positions)  # b t p
         reverse = _reverse_index(lengths, x.shape[1])  # b t
         flat = isinstance(attention_mask, Packed)
         for layer in self._read_both(x, reverse):
@@ -223,7 +223,7 @@ class Elmo(nn.Module):
             (self.forward_layers, inputs.forward, state[:2]),
             (self.backward_layers, inputs.backward, state[2:]),
         ):
-            top, after = self.read_direction(layers, F.embedding(index, words), before)
+            top, after = self.read_direction(layers, look_up_rows(words, index), before)
             tops.append(top)
             states += after
         return torch.stack(tops), tuple(states)

@@ -15,6 +15,17 @@ CARRY_BIAS = -2.0  # at first a highway layer passes on most of its input
 INIT_RANGE = 0.05  # of the uniform distribution of initial filters
 
 
+def look_up_rows(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table (u p) at indices of any shape: … -> … p.
+
+    As `F.embedding`, whose gradient cannot be captured in a CUDA graph if there are thousands of
+    indices. The gradients of a row are added in float32 at least.
+    """
+    wide = table.to(torch.promote_types(table.dtype, torch.float32))
+    rows = wide.index_select(0, index.flatten()).to(table.dtype)
+    return rows.unflatten(0, index.shape)
+
+
 class Highway(nn.Module):
     """y = g·relu(W·x + b) + (1 − g)·x,  g = σ(W_g·x + b_g).  Srivastava et al. 2015, eq. 3."""
 
@@ -56,13 +67,30 @@ class CharacterCNN(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         """Rows of character ids to word vectors: n c -> n p."""
-        x = self.embeddings(characters.long()).transpose(1, 2)  # n c d -> n d c
+        x = self._embed(characters).transpose(1, 2)  # n c d -> n d c
         pooled = [convolution(x).amax(-1) for convolution in self.convolutions]
         x = self.activation(torch.cat(pooled, -1))  # n f
         for highway in self.highways:
             x = highway(x)
         projected: Tensor = self.projection(x)
         return projected
+
+    def _embed(self, characters: Tensor) -> Tensor:
+        """The embeddings of the characters: n c -> n c d."""
+        if characters.is_cuda and torch.is_grad_enabled():
+            return self.embed_one_hot(characters)
+        embedded: Tensor = self.embeddings(characters.long())
+        return embedded
+
+    def embed_one_hot(self, characters: Tensor) -> Tensor:
+        """The same as a product of matrices, whose gradient is one too.
+
+        That of an embedding adds 100,000 vectors of padding to one row, and it cannot be captured
+        in a CUDA graph.
+        """
+        ids = torch.arange(NUM_CHARACTERS, device=characters.device, dtype=characters.dtype)
+        weight = self.embeddings.weight
+        return (characters[..., None] == ids).to(weight.dtype) @ weight
 
     def count_columns(self, longest: int, most: int) -> int:
         """How many columns of the rows matter if no word has more than `longest` characters.

@@ -116,6 +116,18 @@ def test_columns_of_padding_are_left_out_without_a_change():
     assert module.embeddings.trim(rows_of(["x" * 60])).shape[1] == MAX_CHARACTERS
 
 
+def test_characters_as_a_product_of_matrices_are_their_embeddings():
+    """On a GPU, while training."""
+    cnn, rows = in_double().embeddings, rows_of(["a", "cat", "x" * 60])
+    gradients = []
+    for embed in (cnn.embed_one_hot, lambda some: cnn.embeddings(some.long())):
+        found = embed(rows)
+        (gradient,) = torch.autograd.grad(found.square().sum(), cnn.embeddings.weight)
+        gradients.append(gradient)
+        torch.testing.assert_close(found, cnn.embeddings.weight[rows.long()])
+    torch.testing.assert_close(*gradients)
+
+
 def test_carried_states_continue_a_text_and_can_be_reset():
     module = in_double(carry_state=True)
     rows, packed = rows_of(["the", "cat", "sat", "on"]), Packed.from_lengths([4])
