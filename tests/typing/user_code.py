@@ -24,6 +24,7 @@ from cloze.tasks.info import Info
 from cloze.tasks.score import TextScore
 from cloze.tasks.similar import Similar
 from cloze.tasks.suggest import Suggestions
+from cloze.tasks.summarize import Summary
 from cloze.tasks.tag import TagResult
 from cloze.tasks.translate import Translation
 from cloze.text.alignment import TokenAlignment
@@ -72,6 +73,7 @@ def use_one_text() -> None:
     assert_type(model.answer("Who?", "Ada lived in London.", top=2), AnswerResult)
     assert_type(model.choose("It rained, so", ["we stayed.", "we left."]), Choice)
     assert_type(model.translate("ein Hund", beam=2), Translation)
+    assert_type(model.summarize("ein Hund", max_length=9), Summary)
     assert_type(model.generate("The", max_new_tokens=5, temperature=0.7), Generations)
     assert_type(model.generate(), Generations)
     assert_type(model.generate("The", beam=4, n_best=2, stop_strings=["."]), Generations)
@@ -106,6 +108,7 @@ def use_many_texts() -> None:
     assert_type(model.answer(("Who?",), (text for text in texts)), Results[AnswerResult])
     assert_type(model.choose(texts, [("a", "b"), ("c", "d")]), Results[Choice])
     assert_type(model.translate(read_texts()), Results[Translation])
+    assert_type(model.summarize(read_texts()), Results[Summary])
     assert_type(model.generate(texts, seed=1), Results[Generations])
     assert_type(model.suggest(set(texts)), Results[Suggestions])
     assert_type(model.score(texts), Results[TextScore])

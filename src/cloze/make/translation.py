@@ -144,7 +144,14 @@ def _is_translator(recipe: TranslationRecipe) -> bool:
 def _check_base(base: Model | None) -> Model | None:
     """Raise unless the model to continue can write targets."""
     if base is not None and base.family.kind != "translator":
-        make_causal_encoder(base)
+        try:
+            make_causal_encoder(base)
+        except InputError as error:
+            raise InputError(
+                f"{base.folder} is not a translator, and {error.problem}",
+                fix="use a translator or a causal language model, such as a GPT, or leave it out to "
+                "train a new one: --recipe transformer or decoder-translate",
+            ) from None
     return base
 
 

@@ -85,7 +85,8 @@ def finetune(
     if isinstance(completed, TranslationRecipe):
         if model is not None and named is None:
             raise InputError(
-                f"{completed.task} starts from a model's folder, not from a {type(model).__name__}",
+                f"{completed.task} starts from the folder of a translator or a GPT, not from a "
+                f"{type(model).__name__}",
                 fix="save it, and name the folder",
             )
         from cloze.make.translation import train_translator
