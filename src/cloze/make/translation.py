@@ -149,7 +149,7 @@ def _check_base(base: Model | None) -> Model | None:
         except InputError as error:
             raise InputError(
                 f"{base.folder} is not a translator, and {error.problem}",
-                fix="use a translator or a causal language model, such as a GPT, or leave it out to "
+                fix="use a translator or a causal language model (a GPT), or leave it out to "
                 "train a new one: --recipe transformer or decoder-translate",
             ) from None
     return base
