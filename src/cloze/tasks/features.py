@@ -213,7 +213,7 @@ def check_pooling(model: Model, modes: Sequence[str]) -> None:
     if not has_cls(model):
         raise InputError(
             f"cls pooling does not work for this model ({model.family.description}): it has no "
-            "[CLS] token",
+            "[CLS] token that stands for the text",
             fix="use pooling mean or max",
         )
 

@@ -106,6 +106,20 @@ def test_words_by_a_task_model(base, tmp_path, place):
     assert cloze.info(model).features == found
 
 
+def test_words_by_a_linear_classifier(base, tmp_path):
+    settings = ["transfer.tagger=linear", 'transfer.layers="1"', "transfer.l2_penalty=0.01"]
+    dev = tagged(40, 1)
+    data = {"task": "tag", "train": tagged(100), "dev": dev}
+    ended = tune(base, tmp_path / "m", "transfer.kind=features", *settings, **data)
+    assert ended.score > 0.9
+    assert cloze.evaluate(tmp_path / "m", dev).scores["f1"] == pytest.approx(ended.score)
+    text = dev[0].text
+    one = cloze.embed(base, text, layers=1, pooling="none")
+    logits = cloze.load(tmp_path / "m").feature_head.dense(torch.tensor(one.vectors))[1:-1]
+    tags = [cloze.load(tmp_path / "m").labels[n] for n in logits.argmax(-1)]
+    assert cloze.tag(tmp_path / "m", text).tags == tuple(tags)
+
+
 def test_texts_by_a_bilstm(base, vectors, tmp_path):
     folder = make_vector_model(vectors).save(tmp_path / "vectors")
     settings = ["transfer.contextual=both", f'transfer.word_vectors="{folder}"', "run.epochs=5"]

@@ -65,7 +65,7 @@ def _describe_features(
     table = recipe.transfer
     layers = select_feature_layers(table.layers, base.module.num_layers)
     size = measure_features(base, layers)
-    kind = "bilstm" if recipe.task == "tag" else table.classifier
+    kind = recipe.task_model
     is_network = kind != "linear"
     reads_words = kind == "bilstm" and recipe.task == "classify"
     mixed = len(layers.numbers) if layers.mixed else int(table.mix_scale == "learned")

@@ -186,10 +186,15 @@ class FinetuneRecipe(Config):
                 "last-N or head",
             )
 
+    @property
+    def task_model(self) -> str:
+        """The kind of the task model on features."""
+        return self.transfer.tagger if self.task == "tag" else self.transfer.classifier
+
     def check_task_model(self) -> None:
         """Raise an error if options of a BiLSTM are given, but the task model is another."""
         table = self.transfer
-        if self.task == "tag" or table.classifier == "bilstm":
+        if self.task_model == "bilstm":
             return
         for name, default in (
             ("contextual", "input"),
@@ -199,14 +204,15 @@ class FinetuneRecipe(Config):
         ):
             if getattr(table, name) != default:
                 raise ConfigError(
-                    f"transfer.{name} has no effect with transfer.classifier {table.classifier!r}",
-                    fix="use --classifier bilstm, or leave it out",
+                    f"transfer.{name} has no effect with a task model of the kind "
+                    f"{self.task_model}",
+                    fix=f"use --{'tagger' if self.task == 'tag' else 'classifier'} bilstm, or "
+                    "leave it out",
                 )
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raise an error if an option has no effect; `options` are the paths of those given."""
-        is_linear = self.task == "classify" and self.transfer.classifier == "linear"
-        if self.transfer.kind != "features" or not is_linear:
+        if self.transfer.kind != "features" or self.task_model != "linear":
             return
         for name, path in options.items():
             if path.startswith(("optimizer.", "schedule.")) or path in _TRAINING_SETTINGS:
@@ -214,8 +220,8 @@ class FinetuneRecipe(Config):
                 raise ConfigError(
                     f"{name} has no effect: the linear classifier of transfer.kind 'features' is "
                     "solved in one step",
-                    fix=f"leave --{flag} out, or use --classifier cnn or --transfer full, last-N "
-                    "or head",
+                    fix=f"leave --{flag} out, or use a network (--classifier cnn or bilstm, "
+                    "--tagger bilstm) or --transfer full, last-N or head",
                 )
 
     def check_regression(self) -> None:

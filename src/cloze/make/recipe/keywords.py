@@ -169,6 +169,10 @@ class FinetuneOptions(TypedDict, total=False):
     """Classify: with recipe="features": classifier of texts: linear (logistic regression), cnn
     (convolutions over the tokens) or bilstm (over the words) (default linear).
     """
+    tagger: Literal["bilstm", "linear"] | None
+    """Tag: with recipe="features": classifier of words: bilstm, or linear (logistic regression
+    of each word alone) (default bilstm).
+    """
     contextual: Literal["input", "output", "both", "none"] | None
     """With recipe="features" and a BiLSTM: where the model's vectors are added: at its input, at
     its output, both, or none (the baseline with word embeddings only) (default input).
@@ -429,6 +433,7 @@ class RecipeOptions(TypedDict, total=False):
     layers: str | None
     pooling: Literal["cls", "mean", "max"] | None
     classifier: Literal["linear", "cnn", "bilstm"] | None
+    tagger: Literal["bilstm", "linear"] | None
     contextual: Literal["input", "output", "both", "none"] | None
     word_vectors: PathLike | None
     general_text: PathLike | Sequence[PathLike] | None

@@ -94,6 +94,14 @@ class TransferConfig(Config):
         ),
         Flag("--classifier", "KIND", only=("classify",)),
     ] = "linear"
+    tagger: Annotated[
+        Literal["bilstm", "linear"],
+        Help(
+            "With --recipe features: classifier of words: bilstm, or linear (logistic regression "
+            "of each word alone)"
+        ),
+        Flag("--tagger", "KIND", only=("tag",)),
+    ] = "bilstm"
     mix_penalty: Annotated[
         float,
         Range(0, 1e12),
@@ -185,6 +193,7 @@ class TransferConfig(Config):
             ("layers", ("last",)),
             ("pooling", (None, "cls")),
             ("classifier", ("linear",)),
+            ("tagger", ("bilstm",)),
             ("contextual", ("input",)),
             ("word_vectors", (None,)),
         ):
