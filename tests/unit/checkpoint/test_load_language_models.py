@@ -122,10 +122,12 @@ def test_errors_of_other_functions_list_the_capabilities(tmp_path):
     folder = text_model(2).save(tmp_path / "ngram")
     with raises(InputError, "n-gram", "encoder", fix=("suggest", "generate", "evaluate")):
         cloze.load(folder, kind="encoder")
-    lstm = neural_model("lstm")
-    for verb in (cloze.fill, cloze.embed, cloze.classify, cloze.tag):
-        with raises(InputError, verb.__name__):
-            verb(lstm, "a")
+    for model in (neural_model("nnlm"), neural_model("lstm")):
+        for verb in (cloze.fill, cloze.classify, cloze.tag):
+            with raises(InputError, verb.__name__):
+                verb(model, "a")
+    with raises(InputError, "embed"):
+        cloze.embed(neural_model("nnlm"), "a")
     with raises(InputError, "translator", "generate"):
         cloze.generate(translator("transformer"), "a")
 
