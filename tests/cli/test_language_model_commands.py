@@ -248,7 +248,7 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
                 "the task's",
             ),
         ),
-        ("pretrain", ("ngram, nnlm, lstm, awd-lstm, elmo, word2vec, gpt, or a TOML file",)),
+        ("pretrain", ("ngram, nnlm, lstm, awd-lstm, elmo, word2vec, gpt", "or a TOML file")),
     ],
 )
 def test_help_names_the_recipes_of_all_kinds(run, verb, names):
