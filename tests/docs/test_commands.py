@@ -63,6 +63,7 @@ EXCEPTIONS = {
     r"python bench/.*": "takes minutes, a GPU or data that are not here; its flags are checked",
     r"python tools/.*": "checks this repository",
     r"cloze demo": "trains for minutes; tested in tests/unit/make",
+    r"cloze lineage .*": "trains several models; tested in tests/unit/make",
     r"cloze suggest .* --interactive": "reads numbers from a terminal; tested in tests/cli",
     r"cloze pretrain .* --plan": "measures for ten seconds; tested in tests/cli",
     r"torchrun .*": "needs several processes; tested in tests/unit/train",

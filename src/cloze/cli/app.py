@@ -33,10 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),
     "glue": (EVALUATION, "cloze glue runs/bert --data glue/ --out runs/glue"),
-    "lineage": (
-        EVALUATION,
-        "cloze lineage text/*.txt reviews.tsv --minutes 5 --out runs/lineage",
-    ),
+    "lineage": (EVALUATION, "cloze lineage text/ train.tsv --minutes 5 --out runs/lineage"),
     "demo": (TRAINING, "cloze demo --out my-demo"),
     "pretrain": (TRAINING, "cloze pretrain text/*.txt.xz --out runs/my-bert --minutes 30"),
     "finetune": (
