@@ -235,7 +235,7 @@ def launch(name: str, given: argparse.Namespace) -> dict[str, Any]:
         env=os.environ | {"OMP_NUM_THREADS": str(threads)},
     )
     if process.returncode:
-        end = process.stderr.strip().splitlines()[-3:]
+        end = process.stderr.strip().splitlines()[-12:]
         print(json.dumps({"run": name, "failed": end}), flush=True)
         return {"run": name, "failed": end}
     print(process.stdout.strip().splitlines()[-1], flush=True)
