@@ -10,6 +10,7 @@ selected layers, c labels.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import index
 from reprlib import repr as short
 from typing import Any
@@ -42,7 +43,8 @@ class LayerSelection:
 
     def combine(self, layers: Iterable[Tensor]) -> Tensor:
         """Combine the selected layers of a model; the others are freed as they come."""
-        kept = {number: x for number, x in enumerate(layers) if number in self.numbers}
+        needed = islice(layers, max(self.numbers) + 1)  # higher layers are not computed
+        kept = {number: x for number, x in enumerate(needed) if number in self.numbers}
         chosen = [kept[number] for number in self.numbers]
         if self.weights:
             chosen = [w * x for w, x in zip(self.weights, chosen, strict=True)]

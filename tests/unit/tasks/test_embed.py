@@ -314,6 +314,7 @@ class LayersOnly(torch.nn.Module):
     """A source of features that is no encoder: two layers, of different sizes."""
 
     num_layers = 2
+    num_last = 0  # how often the last layer was computed
 
     def __init__(self):
         super().__init__()
@@ -323,6 +324,7 @@ class LayersOnly(torch.nn.Module):
         x = self.table(input_ids)
         yield x
         yield 2 * x
+        self.num_last += 1
         yield torch.cat([x, x], -1)
 
 
@@ -337,3 +339,11 @@ def test_a_source_needs_only_its_layers():
     assert cloze.embed(model, [], layers="1,2").shape == (0, 9)
     with raises(InputError, "layer 1 has 3", "layer 2 has 6", fix="concatenate"):
         cloze.embed(model, "a b", layers="sum-all")
+
+
+def test_layers_above_the_selected_ones_are_not_computed():
+    model = Model(module=LayersOnly(), config=CONFIG, tokenizer=tiny_tokenizer())
+    cloze.embed(model, ["a b", "c"], layers="0,1")
+    assert model.module.num_last == 0
+    cloze.embed(model, ["a b", "c"], layers="last")
+    assert model.module.num_last == 1
