@@ -9,6 +9,7 @@ import torch
 
 import cloze
 from cloze.checkpoint.ngram import load_arpa
+from cloze.checkpoint.task import Task
 from cloze.checkpoint.word2vec import import_vectors
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, FolderError, InputError, TruncationWarning
@@ -24,6 +25,8 @@ VECTORS = word_model(
     words=("man", "king", "woman", "queen", "cat"),
     vectors=np.array([[1, 0, 1], [1, 0, 9], [0, 1, 1], [0, 1, 9], [0, 5, -3]], np.float32),
 )
+
+SUMMARIZER = replace(translator("learned"), task=Task(name="summarize"))
 
 
 @pytest.fixture
@@ -143,7 +146,8 @@ def test_too_long_a_sentence_counts_as_blank_in_both_verbs():
         (text_model(2), {"bleu": "13a"}, "bleu"),
         (translator("learned"), {"overlap": 2}, ("overlap", "translator")),
         (translator("learned"), {"skip_bad": True}, "skip_bad"),
-        (translator("learned"), {"label_column": 2}, ("label_column", "translator")),
+        (translator("learned"), {"tag_column": 2}, ("tag_column", "translator")),
+        (SUMMARIZER, {"label_column": 2}, ("label_column", "summarizes")),
         (tiny_model("sequence", labels="ab"), {"bleu": "zh"}, "bleu"),
         (VECTORS, {"bleu": "13a"}, "word vectors"),
     ],
