@@ -18,7 +18,8 @@ from cloze.interop.sentence_transformers import Pooling
 from cloze.models.configs.word2vec import CharNGrams
 from grams import text_model
 from helpers import raises, tiny_model, word_model
-from languages import neural_model
+from languages import elmo_model, neural_model
+from recurrent import recurrent_encoder
 from translators import translator
 
 WORDS = word_model(
@@ -29,6 +30,7 @@ WORDS = word_model(
 )
 READ = FeatureSettings(input_size=16, kind="bilstm", hidden_size=4, num_layers=1)
 POOLING = Pooling(prompts={"a": "a: "}, default_prompt="a", max_seq_length=20)
+SUMMARIZE = Task(name="summarize", max_source_length=9, max_target_length=9)
 FOLDERS = {
     "bert": lambda to: tiny_model("sequence", task=Task(name="classify", truncation="head")).save(
         to
@@ -43,17 +45,25 @@ FOLDERS = {
     "seq2seq": lambda to: translator("bahdanau").save(to),
     "nnlm": lambda to: neural_model("nnlm").save(to),
     "lstm": lambda to: neural_model("lstm").save(to),
+    "awd-lstm": lambda to: neural_model("awd").save(to),
+    "elmo": lambda to: elmo_model(output="cnn").save(to),
+    "ulmfit": lambda to: recurrent_encoder().save(to),
+    "gpt2": lambda to: tiny_model("lm", family="gpt2").save(to),
+    "gpt3": lambda to: tiny_model("lm", family="gpt3").save(to),
+    "music-transformer": lambda to: tiny_model("lm", family="music-transformer").save(to),
+    "summarizer": lambda to: replace(translator("learned"), task=SUMMARIZE).save(to),
     "ngram": lambda to: text_model(2).save(to),
     "word2vec": lambda to: WORDS.save(to),
 }
 FILES = [
     *((name, "config.json") for name in FOLDERS),
-    *((name, "cloze.json") for name in ("bert", "features")),
+    *((name, "cloze.json") for name in ("bert", "features", "summarizer")),
     ("pooling", "1_Pooling/config.json"),
     ("pooling", "modules.json"),
     ("pooling", "sentence_bert_config.json"),
     ("pooling", "config_sentence_transformers.json"),
     ("bert", "tokenizer_config.json"),
+    ("elmo", "tokenizer_config.json"),
 ]
 WRONG = st.sampled_from(
     [

@@ -20,7 +20,7 @@ from tokenizers import pre_tokenizers, processors
 from cloze.errors import ConfigError, InputError
 from cloze.files import read_json, write_json
 from cloze.text.alignment import TokenAlignment
-from cloze.text.checks import check_text, convert_errors
+from cloze.text.checks import check_text, convert_errors, read_json_object
 from cloze.text.counting import split_bert_words
 from cloze.text.long_words import FAILED
 from cloze.text.tokenizer import Tokenizer
@@ -225,5 +225,5 @@ class WordCharacterTokenizer(Tokenizer):
 def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     """Load a tokenizer from a folder or file; its ids are rows of characters if it says so."""
     settings = Path(path) / _SETTINGS_FILE
-    has_rows = settings.is_file() and SETTING in read_json(settings)
+    has_rows = settings.is_file() and SETTING in read_json_object(settings)
     return (WordCharacterTokenizer if has_rows else Tokenizer).load(path)
