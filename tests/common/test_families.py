@@ -1,6 +1,7 @@
 """One suite over every registered family: build, save, load, and do what it says it can."""
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 import cloze
 from cloze.checkpoint.contents import read_folder
+from cloze.checkpoint.task import Task
 from cloze.cli.app import app
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.own import OwnLayout
@@ -42,6 +44,7 @@ FUNCTIONS = {
     "score": lambda model: cloze.score(model, "the cat"),
     "similar": lambda model: cloze.similar(model, "cat"),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
+    "summarize": lambda model: cloze.summarize(model, "ein Hund", max_length=5),
 }
 COMMANDS = {
     "fill": ["a [MASK] b"],
@@ -56,6 +59,7 @@ COMMANDS = {
     "score": ["the cat"],
     "similar": ["cat"],
     "translate": ["ein Hund"],
+    "summarize": ["ein Hund"],
 }
 OWN_LAYOUT_ENCODERS = {"music-transformer"}
 NO_EXPORT = {"gpt3", *OWN_LAYOUT_ENCODERS}  # transformers does not have these
@@ -84,7 +88,9 @@ MADE = {
     "ulmfit, sequence": recurrent_encoder,
     "ulmfit, token": partial(recurrent_encoder, "token", ("O", "B-X")),
     "transformer": partial(translator, "transformer"),
+    "transformer, summarize": lambda: replace(translator(), task=Task(name="summarize")),
     "seq2seq": partial(translator, "bahdanau"),
+    "gpt2, translate": partial(tiny_model, "lm", family="gpt2", task=Task(name="translate")),
     "bert, causal": partial(tiny_model, "mlm", is_causal=True),
     **{
         f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
@@ -153,7 +159,11 @@ def test_a_command_refuses_in_the_same_words(family, tmp_path):
 
 def test_it_evaluates_and_exports_where_it_says_so(folder, tmp_path):
     model = cloze.load(folder)
-    predicts = {"score", "translate"} & model.capabilities.keys()  # not a published ELMo
+    predicts = {
+        "score",
+        "translate",
+        "summarize",
+    } & model.capabilities.keys()  # not a published ELMo
     if "evaluate" in model.capabilities and model.family.kind in DATA and predicts:
         assert cloze.evaluate(model, DATA[model.family.kind]).scores
     name = EXPORTS.get(model.family.name)

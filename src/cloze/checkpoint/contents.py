@@ -68,11 +68,16 @@ class FolderContents:
     @property
     def capabilities(self) -> dict[str, str]:
         """The functions that the model supports, each with a phrase that says what it returns."""
-        is_causal = bool(getattr(self.config, "is_causal", False))
-        heads = list_heads(self.task_heads, self.task)
-        task = self.task.name if self.task else None
-        contents = Contents(task_heads=heads, is_causal=is_causal, task=task)
-        return dict(self.family.capabilities(contents))
+        return dict(self.family.capabilities(_make_contents(self.description, self.task)))
+
+
+def _make_contents(description: Description, task: Task | None) -> Contents:
+    """What decides about the functions of a folder."""
+    return Contents(
+        task_heads=list_heads(description.task_heads, task),
+        is_causal=bool(getattr(description.config, "is_causal", False)),
+        task=task.name if task else None,
+    )
 
 
 def find_labels(config: Any, task: Task | None) -> tuple[tuple[str, ...], str | None]:  # noqa: ANN401
@@ -106,10 +111,6 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     pooling = _read_pooling(folder)
     if pooling and pooling.lowercase and tokenizer and not tokenizer.lowercase:
         tokenizer = tokenizer.to_lowercase()
-    if (folder / TASK_FILE).is_file():
-        task: Task | None = read_task(read_json(folder / TASK_FILE))
-    else:
-        task = infer_task(next(iter(description.task_heads), None))
     return FolderContents(
         folder=folder,
         body=body,
@@ -118,8 +119,15 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
         stored=stored,
         tokenizer=tokenizer,
         pooling=pooling,
-        task=task,
+        task=_read_task(folder, description),
     )
+
+
+def _read_task(folder: Path, description: Description) -> Task | None:
+    """The task of `cloze.json`, or that of the first head."""
+    if (folder / TASK_FILE).is_file():
+        return read_task(read_json(folder / TASK_FILE))
+    return infer_task(next(iter(description.task_heads), None))
 
 
 def _not_a_model_error(folder: Path) -> FolderError:
@@ -150,10 +158,9 @@ def _wrong_kind_error(
     folder: Path, family: Family, kind: Kind, values: Mapping[str, Any]
 ) -> InputError:
     contents = Contents()
-    with suppress(ClozeError):  # the task heads, if the rest of config.json is valid
+    with suppress(ClozeError):  # task heads and task, if config.json and cloze.json are valid
         description = resolve(family.layout).read_config(values, ())
-        is_causal = bool(getattr(description.config, "is_causal", False))
-        contents = Contents(task_heads=description.task_heads, is_causal=is_causal)
+        contents = _make_contents(description, _read_task(folder, description))
     return InputError(
         f"{folder} is {family.description}, not {_KINDS[kind]}",
         fix=f"use {_KINDS[kind]}; this model works with {', '.join(family.capabilities(contents))}",
