@@ -22,7 +22,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     """
     if not sys.stdout.isatty():
         for row in chain([columns], rows):
-            print(*(escape_control_characters(str(cell)) for cell in row), sep="\t")
+            texts = ("" if cell is None else str(cell) for cell in row)
+            print(*map(escape_control_characters, texts), sep="\t")
         return
     from rich.console import Console
     from rich.table import Table
@@ -54,7 +55,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 
 def format_cell(cell: object) -> str:
-    """Format a cell of a table; integers have thousands separators."""
+    """Format a cell of a table; integers have thousands separators, None is empty."""
+    if cell is None:
+        return ""
     return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
 
 

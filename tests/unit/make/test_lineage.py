@@ -81,6 +81,9 @@ def test_what_is_finished_is_not_done_again(result, files, monkeypatch):
     assert done.exit_code == 0, done.output
     again = json.loads(done.stdout)
     assert again == json.loads(json.dumps(found.to_dict()))
+    table = CliRunner().invoke(app, [str(word) for word in words[:-1]]).stdout.splitlines()
+    header, ngram, _ = (line.split("\t") for line in table)
+    assert ngram[header.index("films.tsv: finetune")] == ""  # it has no weights to train
     with raises(FolderError, str(out), fix="--force"):
         cloze.lineage(files / "text.txt", files / "films.tsv", out, minutes=3)
 
