@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloze.errors import ConfigError
-from cloze.interop.huggingface import HuggingFaceLayout
+from cloze.interop.huggingface import HuggingFaceLayout, read_architecture
 from cloze.interop.layout import Rule
 
 # Settings that change the computation, with the values that we support.
@@ -42,7 +42,7 @@ def _check_values(values: Mapping[str, Any], supported: Mapping[str, Any]) -> No
 
 
 def _check_choice(values: Mapping[str, Any]) -> None:
-    if any(name in _CHOICE_CLASSES for name in values.get("architectures") or ()):
+    if read_architecture(values) in _CHOICE_CLASSES:
         _check_values(values, _SUMMARY)
 
 

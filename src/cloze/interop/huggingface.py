@@ -97,7 +97,7 @@ class HuggingFaceLayout(Layout):
             *ADMINISTRATIVE,
         }
         ignored = [str(key) for key in values if key not in known]
-        named = _read_architecture(values)
+        named = read_architecture(values)
         if named in self.architectures:
             heads = self.architectures[named]
         else:
@@ -275,7 +275,7 @@ class HuggingFaceLayout(Layout):
                 )
 
 
-def _read_architecture(values: Mapping[str, Any]) -> str:
+def read_architecture(values: Mapping[str, Any]) -> str:
     """Their class; "" if there is none, as in some early folders."""
     named = values.get("architectures") or ""
     return str(named[0] if isinstance(named, list) else named)

@@ -171,7 +171,7 @@ def test_half_precision_on_disk_is_float32_in_use(folder):
 
 
 @pytest.mark.parametrize("family", MASKED)
-@pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}]])
+@pytest.mark.parametrize("said", [None, [], ["MyBert"], "MyBert", [{}], True])
 def test_the_heads_of_an_unknown_class_follow_from_the_weights(family, said, tmp_path):
     model = tiny_model("mlm", family=family)
     folder = model.save(tmp_path / "m")
@@ -182,6 +182,16 @@ def test_the_heads_of_an_unknown_class_follow_from_the_weights(family, said, tmp
     called = said[0] if said and isinstance(said, list) else said
     assert opened.report.ignored == ((f"architectures: {called}",) if said else ())
     assert cloze.info(folder).task_heads == ("mlm",)
+
+
+@pytest.mark.parametrize("family", ["openai-gpt", "gpt2", "gpt3"])
+@pytest.mark.parametrize("said", ["MyGPT", [{}], True])
+def test_an_unknown_class_of_a_gpt_has_no_head_if_the_weights_are_tied(family, said, tmp_path):
+    folder = tiny_model("lm", family=family).save(tmp_path / "m")
+    set_config(folder, architectures=said)
+    opened = cloze.load(folder, quiet=True)
+    assert opened.task_heads == ()
+    assert opened.report.ignored
 
 
 @pytest.mark.parametrize(
