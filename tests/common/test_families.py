@@ -16,7 +16,8 @@ from cloze.checkpoint.task import Task
 from cloze.cli.app import app
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.own import OwnLayout
-from cloze.models.registry import FAMILIES, Contents, get_family, resolve
+from cloze.models.capabilities import Contents
+from cloze.models.registry import FAMILIES, get_family, resolve
 from grams import TEXT, text_model
 from helpers import ENCODERS, files_of, raises, tiny_model, word_model
 from languages import elmo_model, neural_model

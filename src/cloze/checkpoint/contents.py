@@ -13,14 +13,8 @@ from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weig
 from cloze.errors import ClozeError, FolderError, InputError
 from cloze.files import read_json
 from cloze.interop.layout import Description, Layout
-from cloze.models.registry import (
-    Contents,
-    Family,
-    Kind,
-    find_family,
-    list_families,
-    resolve,
-)
+from cloze.models.capabilities import Contents
+from cloze.models.registry import Family, Kind, find_family, list_families, resolve
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.word_characters import load_tokenizer
 

@@ -27,14 +27,9 @@ from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
 from cloze.interop.layout import Layout
+from cloze.models.capabilities import Contents, describe_needed_model
 from cloze.models.configs.base import ModelConfig
-from cloze.models.registry import (
-    Contents,
-    Family,
-    describe_needed_model,
-    get_family,
-    resolve,
-)
+from cloze.models.registry import Family, get_family, resolve
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_files import ROLES
 

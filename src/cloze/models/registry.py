@@ -7,7 +7,7 @@ the entry-point group `cloze.families`, whose entries name `Family` objects.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -16,6 +16,16 @@ from typing import Any, Literal
 
 from cloze.config import suggest
 from cloze.errors import ConfigError
+from cloze.models.capabilities import (
+    LANGUAGE_MODEL,
+    Capabilities,
+    elmo_capabilities,
+    encoder_capabilities,
+    make_fixed_capabilities,
+    own_encoder_capabilities,
+    recurrent_encoder_capabilities,
+    translator_capabilities,
+)
 
 ENTRY_POINTS = "cloze.families"
 Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
@@ -23,19 +33,6 @@ Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
 
 class PluginWarning(UserWarning):
     """The family of another package could not be loaded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contents:
-    """The contents of a folder that decide which functions the model supports."""
-
-    task_heads: tuple[str, ...] = ()
-    is_causal: bool = False
-    task: str | None = None  # that it was fine-tuned for
-
-
-Capabilities = Callable[[Contents], Mapping[str, str]]
-"""The functions that a folder supports, each with a phrase that says what it returns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,158 +67,6 @@ class Family:
     @property
     def module_class(self) -> Any:  # noqa: ANN401 (a torch module, or tables)
         return resolve(self.module)
-
-
-_TEXT = {"tokenize": "token ids and character offsets"}
-_NEXT_TOKENS = {
-    "suggest": "the most probable next words",
-    "generate": "continuations of a text",
-    "score": "the log-probability of a text",
-}
-_TARGETS = {  # tasks whose model writes a target: what it returns, and its scores
-    "translate": ("translations of sentences", "BLEU, overall and by length"),
-    "summarize": ("summaries of texts", "ROUGE, beside that of the first three sentences"),
-}
-_HEADS = {
-    "mlm": {"fill": "words for [MASK]", "score": "the pseudo-log-likelihood of a text"},
-    "lm": _NEXT_TOKENS,
-    "nsp": {"classify": "whether the second text of a pair follows the first"},
-    "sequence": {"classify": "the label of a text or a pair of texts"},
-    "token": {"tag": "the tags of words, and labelled spans"},
-    "span": {"answer": "the span of a context that answers a question"},
-    "choice": {"choose": "the option that fits a text best"},
-}
-
-
-def encoder_capabilities(contents: Contents) -> dict[str, str]:
-    """The functions of an encoder: those of its task heads, and those of every encoder."""
-    found: dict[str, str] = {}
-    for head in contents.task_heads:
-        found |= _HEADS.get(head, {})
-    if contents.is_causal and found.pop("fill", ""):
-        found |= _NEXT_TOKENS
-    if contents.is_causal and contents.task in _TARGETS:
-        found = {contents.task: _TARGETS[contents.task][0], **found}
-    return {
-        **found,
-        "embed": "embeddings of texts or tokens",
-        "evaluate": _describe_encoder_scores(contents),
-        "compare": "several encoders in one table",
-        "export": "a folder in the Hugging Face layout",
-        **_TEXT,
-    }
-
-
-def _own_encoder_capabilities(contents: Contents) -> dict[str, str]:
-    """Those of an encoder that transformers has no class for."""
-    found = encoder_capabilities(contents)
-    del found["export"]
-    return found
-
-
-def _describe_encoder_scores(contents: Contents) -> str:
-    if contents.task in _TARGETS:
-        return _TARGETS[contents.task][1]
-    if set(contents.task_heads) - {"mlm", "lm", "nsp"}:
-        return "the metrics of its task on labelled data"
-    if not {"mlm", "lm"} & set(contents.task_heads):
-        return "correlation of text similarities with ratings"
-    if contents.is_causal:
-        return "perplexity, bits per byte and per character"
-    return f"MLM {'and NSP ' if 'nsp' in contents.task_heads else ''}accuracy on text"
-
-
-def recurrent_encoder_capabilities(contents: Contents) -> dict[str, str]:
-    """The functions of a recurrent encoder: as those of others, but no other library reads it."""
-    heads = tuple(head for head in contents.task_heads if head in ("sequence", "token"))
-    found = encoder_capabilities(Contents(task_heads=heads))
-    del found["export"]
-    return found
-
-
-def _make_fixed_capabilities(**functions: str) -> Capabilities:
-    """The functions of a family, and that of a feature head, which a folder may have."""
-    return lambda contents: {**_list_head_functions(contents), **functions}
-
-
-def _list_head_functions(contents: Contents) -> dict[str, str]:
-    return {name: what for head in contents.task_heads for name, what in _HEADS[head].items()}
-
-
-_LANGUAGE_MODEL = {
-    **_NEXT_TOKENS,
-    "evaluate": "perplexity, bits per byte and per character",
-    "compare": "several language models in one table",
-    **_TEXT,
-}
-
-
-def _elmo_capabilities(contents: Contents) -> dict[str, str]:
-    """The functions of an ELMo: published models have no output layer, so they predict no words."""
-    found: dict[str, str] = {}
-    for head in contents.task_heads:
-        found |= _LANGUAGE_MODEL if head == "lm" else _HEADS.get(head, {})
-    if set(contents.task_heads) - {"lm"}:
-        found |= {
-            "evaluate": _describe_encoder_scores(contents),
-            "compare": "several models in one table",
-        }
-    elif "lm" in contents.task_heads:
-        found["evaluate"] = "perplexity of both directions and bits per byte"
-    else:
-        found = {
-            "evaluate": _describe_encoder_scores(contents),
-            "compare": "several models in one table",
-        }
-    return {
-        **found,
-        "embed": "embeddings of texts or words",
-        "export": "options.json and weights.hdf5, as AllenNLP reads them",
-        **_TEXT,
-    }
-
-
-def _translator(contents: Contents) -> dict[str, str]:
-    """The functions of an encoder–decoder: it translates, unless it was trained to summarize."""
-    task = contents.task if contents.task in _TARGETS else "translate"
-    returned, scores = _TARGETS[task]
-    models = "translators" if task == "translate" else "models"
-    return {
-        **_list_head_functions(contents),
-        task: returned,
-        "embed": "contextual vectors of the encoder (CoVe)",
-        "evaluate": scores,
-        "compare": f"several {models} in one table",
-        **_TEXT,
-    }
-
-
-_FINETUNED = "a model that `cloze finetune {0}` has trained"
-_NEEDED = {
-    "fill": "a masked language model, such as cloze-en",
-    **dict.fromkeys(
-        ("embed", "finetune", "finetune --transfer features"), "an encoder, such as cloze-en"
-    ),
-    "score": "a masked language model, such as cloze-en, or a language model",
-    "translate": "a translator (`cloze finetune translate` trains one)",
-    "summarize": "a model that `cloze finetune summarize` has trained",
-    **dict.fromkeys(
-        ("similar", "combine", "analogy", "cosine", "odd_one_out", "plot_words", "plot_vectors"),
-        "word vectors (`cloze pretrain --family word2vec` trains them)",
-    ),
-    "tokenize": "a model with a tokenizer",
-    **dict.fromkeys(("classify", "tag", "answer", "choose"), _FINETUNED),
-    **dict.fromkeys(
-        ("suggest", "generate"),
-        "a language model (`cloze pretrain --family ngram`, nnlm, lstm, elmo or gpt2 trains one, "
-        "or --set objective.kind=causal --pairs none)",
-    ),
-}
-
-
-def describe_needed_model(function: str) -> str:
-    """A model that supports a function, as a phrase for errors."""
-    return _NEEDED.get(function, "another model").format(function)
 
 
 FAMILIES: dict[str, Family] = {}
@@ -366,7 +211,7 @@ for _family in (
         config="cloze.models.configs.gpt:GPT3Config",
         module="cloze.models.gpt:GPT2",
         layout="cloze.interop.gpt:GPT3",
-        capabilities=_own_encoder_capabilities,
+        capabilities=own_encoder_capabilities,
         recipe="gpt",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
@@ -377,7 +222,7 @@ for _family in (
         config="cloze.models.configs.music_transformer:MusicTransformerConfig",
         module="cloze.models.music_transformer:MusicTransformer",
         layout="cloze.interop.own:MUSIC_TRANSFORMER",
-        capabilities=_own_encoder_capabilities,
+        capabilities=own_encoder_capabilities,
         recipe="music",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
@@ -388,7 +233,7 @@ for _family in (
         config="cloze.models.configs.ngram:NGramConfig",
         module="cloze.models.ngram:NGram",
         layout="cloze.interop.own:NGRAM",
-        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL, export="an ARPA file"),
+        capabilities=make_fixed_capabilities(**LANGUAGE_MODEL, export="an ARPA file"),
         vocabulary="words",
         recipe="ngram",
         language_model="cloze.decode.language:NGramLanguageModel",
@@ -403,7 +248,7 @@ for _family in (
         config="cloze.models.configs.nnlm:NNLMConfig",
         module="cloze.models.nnlm:NNLM",
         layout="cloze.interop.own:NNLM",
-        capabilities=_make_fixed_capabilities(**_LANGUAGE_MODEL),
+        capabilities=make_fixed_capabilities(**LANGUAGE_MODEL),
         vocabulary="words",
         recipe="nnlm",
         language_model="cloze.decode.neural:NNLMLanguageModel",
@@ -415,8 +260,8 @@ for _family in (
         config="cloze.models.configs.lstm:LSTMConfig",
         module="cloze.models.lstm:LSTM",
         layout="cloze.interop.own:LSTM",
-        capabilities=_make_fixed_capabilities(
-            **_LANGUAGE_MODEL, embed="embeddings of texts or tokens"
+        capabilities=make_fixed_capabilities(
+            **LANGUAGE_MODEL, embed="embeddings of texts or tokens"
         ),
         vocabulary="words",
         recipe="lstm",
@@ -429,7 +274,7 @@ for _family in (
         config="cloze.models.configs.elmo:ElmoConfig",
         module="cloze.models.elmo:Elmo",
         layout="cloze.interop.own:ELMO",
-        capabilities=_elmo_capabilities,
+        capabilities=elmo_capabilities,
         vocabulary="words",
         recipe="elmo",
         language_model="cloze.decode.elmo:ElmoLanguageModel",
@@ -451,7 +296,7 @@ for _family in (
         config="cloze.models.configs.word2vec:Word2VecConfig",
         module="cloze.models.word2vec:WordVectors",
         layout="cloze.interop.own:WORD2VEC",
-        capabilities=_make_fixed_capabilities(
+        capabilities=make_fixed_capabilities(
             similar="nearest words, analogies, the odd one out",
             embed="the mean vector of the words of a text, or the vectors of the words",
             evaluate="accuracy on analogies, correlation with human similarity ratings",
@@ -472,7 +317,7 @@ for _family in (
         config="cloze.models.configs.transformer:TransformerConfig",
         module="cloze.models.transformer:Transformer",
         layout="cloze.interop.own:TRANSFORMER",
-        capabilities=_translator,
+        capabilities=translator_capabilities,
         recipe="transformer",
     ),
     Family(
@@ -482,7 +327,7 @@ for _family in (
         config="cloze.models.configs.seq2seq:Seq2SeqConfig",
         module="cloze.models.seq2seq:Seq2Seq",
         layout="cloze.interop.own:SEQ2SEQ",
-        capabilities=_translator,
+        capabilities=translator_capabilities,
         recipe="seq2seq",
     ),
 ):

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from cloze.models.registry import Family, encoder_capabilities
+from cloze.models.capabilities import encoder_capabilities
+from cloze.models.registry import Family
 
 ENCODER = Family(
     name="toy-encoder",

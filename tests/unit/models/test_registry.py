@@ -10,12 +10,11 @@ import pytest
 
 from cloze.errors import ConfigError
 from cloze.models import registry
+from cloze.models.capabilities import Contents, encoder_capabilities
 from cloze.models.configs.base import ACTIVATIONS, ModelConfig
 from cloze.models.registry import (
     FAMILIES,
-    Contents,
     Family,
-    encoder_capabilities,
     find_family,
     get_family,
     list_families,
