@@ -144,9 +144,9 @@ def test_cls_pooling_is_an_error():
     ):
         with raises(InputError, "causal", fix=("mean", "max")):
             ask()
-    (vector,) = extract_features(
-        built(), items, FeatureSettings(input_size=16, pooling="mean"), pooled=True, batch_tokens=64
-    )
+    settings = FeatureSettings(input_size=16, pooling="mean")
+    found = extract_features(built(), items, settings, pooled=True, batch_tokens=64)
+    (vector,) = found.vectors
     assert vector.shape == (1, 16)
     assert cloze.embed(built(), ["a b"]).shape == (1, 16)
 
