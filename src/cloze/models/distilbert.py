@@ -7,7 +7,7 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.distilbert import DistilBertConfig
-from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
+from cloze.models.model_parts import build_mlm_head, build_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LinearHead, Pooler, TaskHead

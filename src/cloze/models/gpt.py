@@ -13,7 +13,7 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.gpt import GPT3Config, GPTConfig
-from cloze.models.encoder_parts import build_post_norm_block, build_pre_norm_block
+from cloze.models.model_parts import build_post_norm_block, build_pre_norm_block
 from cloze.nn.attention import Attention
 from cloze.nn.block import Block
 from cloze.nn.embeddings import Embeddings

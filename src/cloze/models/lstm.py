@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from cloze.models.configs.lstm import LSTMConfig
-from cloze.nn.recurrent import StackedRNN, State, embed_with_dropout, init_recurrent_weights
+from cloze.models.model_parts import build_rnn
+from cloze.nn.recurrent import State, embed_with_dropout, init_recurrent_weights
 
 BOS_LOGIT = -1e4  # bias of the begin symbol, which is never predicted
 INIT_RANGE = 0.1  # of the uniform distribution of initial embeddings
@@ -24,18 +25,7 @@ class LSTM(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.rnn = StackedRNN(
-            config.cell,
-            config.embedding_size,
-            config.hidden_size,
-            num_layers=config.num_layers,
-            dropout=config.dropout,
-            variational=config.variational_dropout,
-            input_dropout=config.input_dropout,
-            output_dropout=config.output_dropout,
-            weight_dropout=config.weight_dropout,
-            output_size=config.output_size,
-        )
+        self.rnn = build_rnn(config)
         self.output = (
             None
             if config.tie_embeddings

@@ -12,7 +12,7 @@ import torch
 
 from cloze.config import one_of
 from cloze.models.configs.music_transformer import MusicTransformerConfig
-from cloze.models.encoder_parts import build_pre_norm_block
+from cloze.models.model_parts import build_pre_norm_block
 from cloze.nn.embeddings import WordEmbeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import LMHead

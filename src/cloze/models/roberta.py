@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from cloze.config import one_of
 from cloze.models.configs.roberta import RobertaConfig
-from cloze.models.encoder_parts import build_mlm_head, build_post_norm_block
+from cloze.models.model_parts import build_mlm_head, build_post_norm_block
 from cloze.nn.embeddings import Embeddings
 from cloze.nn.encoder import Encoder
 from cloze.nn.heads import ClassificationHead, LinearHead, Pooler, TaskHead

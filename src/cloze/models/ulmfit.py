@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from cloze.config import one_of
 from cloze.models.configs.ulmfit import ULMFiTConfig
+from cloze.models.model_parts import build_rnn
 from cloze.nn.heads import LinearHead, PooledClassificationHead
 from cloze.nn.layout import AttentionLayout, Packed, Varlen
-from cloze.nn.recurrent import StackedRNN, State, embed_with_dropout, init_recurrent_weights
+from cloze.nn.recurrent import State, embed_with_dropout, init_recurrent_weights
 
 INIT_RANGE = 0.1  # of the uniform distribution of initial embeddings
 PARTS = 3  # last state, maximum and mean
@@ -49,18 +50,7 @@ class ULMFiT(nn.Module):
         self.embeddings = DropoutEmbeddings(
             config.vocab_size, config.embedding_size, config.embedding_dropout
         )
-        self.rnn = StackedRNN(
-            config.cell,
-            config.embedding_size,
-            config.hidden_size,
-            num_layers=config.num_layers,
-            dropout=config.dropout,
-            variational=config.variational_dropout,
-            input_dropout=config.input_dropout,
-            output_dropout=config.output_dropout,
-            weight_dropout=config.weight_dropout,
-            output_size=config.output_size,
-        )
+        self.rnn = build_rnn(config)
         self.task_heads = nn.ModuleDict(
             {
                 one_of("head", name, self.TASK_HEADS): _build_head(name, config)

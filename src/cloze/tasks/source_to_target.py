@@ -4,7 +4,8 @@ b sources, k hypotheses of each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 from cloze.checkpoint.model import Model, not_a_model_error, unsupported_function_error
 from cloze.checkpoint.task import TARGET_TASKS
@@ -17,12 +18,73 @@ from cloze.decode.core import Hypothesis
 from cloze.decode.translators import EncoderDecoder, SequenceTranslator, Translator
 from cloze.errors import FolderError, InputError
 from cloze.progress import ProgressCallback
+from cloze.results import Result
 from cloze.tasks.inputs import OnError, resolve_model
 from cloze.text.long_texts import is_long
 from cloze.text.truncation import TRUNCATIONS
 
 BATCH_TOKENS = 4096  # source tokens in a batch, times the beam size
 GPU_BATCH_TOKENS = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetCandidate:
+    """One target: a translation or a summary."""
+
+    text: str
+    score: float  # the log-probability divided by the length penalty
+    log_probability: float
+    finished: bool  # False: it reached the maximum length
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the target."""
+        return {
+            "text": self.text,
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "finished": self.finished,
+        }
+
+
+C = TypeVar("C", bound=TargetCandidate)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TargetResult(Result, Generic[C]):
+    """A source and its targets, best first; no candidates if it is too long."""
+
+    target_name: ClassVar[str]  # of a target in tables
+    targets_name: ClassVar[str]  # of all of them in JSON
+
+    source: str
+    candidates: tuple[C, ...]
+    truncated_chars: int = 0  # characters of the source left out by truncation
+
+    @property
+    def text(self) -> str:
+        """The best target."""
+        return self.candidates[0].text if self.candidates else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of the source."""
+        return {
+            "source": self.source,
+            self.targets_name: [one.to_dict() for one in self.candidates],
+            "truncated_chars": self.truncated_chars,
+        }
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row per target, best first."""
+        return [
+            {
+                "source": self.source,
+                self.target_name: one.text,
+                "score": one.score,
+                "log_probability": one.log_probability,
+                "finished": one.finished,
+            }
+            for one in self.candidates
+        ]
 
 
 def open_target_model(model: object, function: str) -> Model:

@@ -1,7 +1,7 @@
 """`summarize`: summaries of texts by beam search."""
 
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 import torch
 
@@ -10,11 +10,13 @@ from cloze.config import in_range
 from cloze.decode.config import BeamConfig
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.results import Result, Results
+from cloze.results import Results
 from cloze.tasks.inputs import OnError, Texts, check_texts, warn_truncated
 from cloze.tasks.source_to_target import (
     BATCH_TOKENS,
     GPU_BATCH_TOKENS,
+    TargetCandidate,
+    TargetResult,
     encode_sources,
     make_translator,
     open_target_model,
@@ -25,60 +27,13 @@ from cloze.text.joint_bpe import decode_sentence
 DEFAULT_LENGTH = 256  # tokens of a summary by a model that does not say how long they are
 
 
-@dataclass(frozen=True, kw_only=True)
-class SummaryCandidate:
-    """One summary."""
-
-    text: str
-    score: float  # the log-probability divided by the length penalty
-    log_probability: float
-    finished: bool  # False: it reached the maximum length
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the summary."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_probability": self.log_probability,
-            "finished": self.finished,
-        }
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Summary(Result):
+class Summary(TargetResult[TargetCandidate]):
     """A text and its summaries, best first; no candidates if it is too long."""
 
-    source: str
-    candidates: tuple[SummaryCandidate, ...]
-    truncated_chars: int = 0  # characters of the source left out by truncation
-
+    target_name = "summary"
+    targets_name = "summaries"
     record_columns = ("source", "summary", "score", "log_probability", "finished")
-
-    @property
-    def text(self) -> str:
-        """The best summary."""
-        return self.candidates[0].text if self.candidates else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the text."""
-        return {
-            "source": self.source,
-            "summaries": [one.to_dict() for one in self.candidates],
-            "truncated_chars": self.truncated_chars,
-        }
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """A row per summary, best first."""
-        return [
-            {
-                "source": self.source,
-                "summary": one.text,
-                "score": one.score,
-                "log_probability": one.log_probability,
-                "finished": one.finished,
-            }
-            for one in self.candidates
-        ]
 
     def _repr_html_(self) -> str:
         from cloze.plot.notebook import render_heading, render_note, render_result
@@ -188,11 +143,11 @@ def summarize(
         stage="texts",
         progress=progress,
     )
-    blank = SummaryCandidate(text="", score=0.0, log_probability=0.0, finished=True)
+    blank = TargetCandidate(text="", score=0.0, log_probability=0.0, finished=True)
     summaries = []
     for row, text in enumerate(rows):
         found = [
-            SummaryCandidate(
+            TargetCandidate(
                 text=decode_sentence(model.tokenizer, one.tokens),
                 score=one.score,
                 log_probability=one.log_probability,

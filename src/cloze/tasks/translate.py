@@ -15,10 +15,12 @@ from cloze.decode.config import BeamConfig
 from cloze.decode.core import Hypothesis
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.results import Result, Results
+from cloze.results import Results
 from cloze.tasks.inputs import OnError, Texts, check_texts, warn_truncated
 from cloze.tasks.source_to_target import (
     BATCH_TOKENS,
+    TargetCandidate,
+    TargetResult,
     encode_sources,
     make_translator,
     open_target_model,
@@ -29,61 +31,23 @@ from cloze.text.joint_bpe import decode_sentence
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationCandidate:
+class TranslationCandidate(TargetCandidate):
     """One translation."""
 
-    text: str
-    score: float  # the log-probability divided by the length penalty
-    log_probability: float
-    finished: bool  # False: it reached the maximum length
     alignment: Alignment | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the translation."""
-        return {
-            "text": self.text,
-            "score": self.score,
-            "log_probability": self.log_probability,
-            "finished": self.finished,
-            "alignment": self.alignment and self.alignment.to_dict(),
-        }
+        return super().to_dict() | {"alignment": self.alignment and self.alignment.to_dict()}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Translation(Result):
+class Translation(TargetResult[TranslationCandidate]):
     """A sentence and its translations, best first; no candidates if it is too long."""
 
-    source: str
-    candidates: tuple[TranslationCandidate, ...]
-    truncated_chars: int = 0  # characters of the source left out by truncation
-
+    target_name = "translation"
+    targets_name = "translations"
     record_columns = ("source", "translation", "score", "log_probability", "finished")
-
-    @property
-    def text(self) -> str:
-        """The best translation."""
-        return self.candidates[0].text if self.candidates else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the sentence."""
-        return {
-            "source": self.source,
-            "translations": [one.to_dict() for one in self.candidates],
-            "truncated_chars": self.truncated_chars,
-        }
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """A row per translation, best first."""
-        return [
-            {
-                "source": self.source,
-                "translation": one.text,
-                "score": one.score,
-                "log_probability": one.log_probability,
-                "finished": one.finished,
-            }
-            for one in self.candidates
-        ]
 
     def _repr_html_(self) -> str:
         from cloze.plot.notebook import render_figure, render_heading, render_note, render_result

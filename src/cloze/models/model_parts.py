@@ -1,10 +1,12 @@
-"""Build the parts that several encoders have in common."""
+"""Build the parts that several models have in common."""
 
 from cloze.models.configs.encoder import EncoderConfig
+from cloze.models.configs.lstm import LSTMConfig
 from cloze.nn.attention import Attention
 from cloze.nn.block import FeedForward, PostNormBlock, PreNormBlock
 from cloze.nn.heads import MLMHead
 from cloze.nn.layers import ACTIVATIONS, LayerNorm
+from cloze.nn.recurrent import StackedRNN
 
 
 def build_post_norm_block(config: EncoderConfig) -> PostNormBlock:
@@ -39,4 +41,20 @@ def build_mlm_head(config: EncoderConfig, activation: str | None = None) -> MLMH
         ACTIVATIONS[activation or config.activation],
         norm_eps=config.norm_eps,
         tied=config.tie_embeddings,
+    )
+
+
+def build_rnn(config: LSTMConfig) -> StackedRNN:
+    """The recurrent layers of a language model, and of a classifier made from it."""
+    return StackedRNN(
+        config.cell,
+        config.embedding_size,
+        config.hidden_size,
+        num_layers=config.num_layers,
+        dropout=config.dropout,
+        variational=config.variational_dropout,
+        input_dropout=config.input_dropout,
+        output_dropout=config.output_dropout,
+        weight_dropout=config.weight_dropout,
+        output_size=config.output_size,
     )
