@@ -2,7 +2,7 @@
 
 | family | recipe | trained by |
 |---|---|---|
-| encoders: bert, modernbert | laptop, fast, bert-tiny … | `make/pretrain/job.py` |
+| encoders: bert, modernbert, gpt2 … | laptop, fast, gpt, music … | `make/pretrain/job.py` |
 | ngram | ngram | `make/ngram.py` |
 | word2vec | word2vec | `make/word2vec.py` |
 | language models: nnlm, lstm, elmo | nnlm, lstm, awd-lstm, elmo | `make/language_model.py` |
@@ -56,7 +56,7 @@ def pretrain(
             the recipe's `data.sources`.
         out: the run's and the model's folder.
         recipe: a recipe, the name of one, or its file (default: the family's own).
-        family: bert, modernbert, ngram, word2vec, nnlm, lstm or elmo (default: as the recipe
+        family: bert, modernbert, gpt2, ngram, word2vec, lstm, elmo … (default: as the recipe
             says).
         settings: any settings of the recipe, such as {"run.minutes": 30}, {"run": {"minutes": 30}}
             or ["run.minutes=30"].
