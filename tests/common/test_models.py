@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import cloze
 from cloze.checkpoint.model import Model
-from cloze.explain.capture import capture
+from cloze.interpret.capture import capture
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
 from cloze.nn.attention import Attention

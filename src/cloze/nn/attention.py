@@ -190,7 +190,7 @@ class Attention(nn.Module):
     """softmax(QKᵀ/√d)·V in every head, then a projection of the concatenated heads.
 
     Vaswani et al. 2017, §3.2. Query, key and value are one matrix product. Attention weights are
-    not stored; `weights` computes them again (see `cloze.explain.capture`). With a `window_size`
+    not stored; `weights` computes them again (see `cloze.interpret.capture`). With a `window_size`
     each token attends to half of it on each side.
     """
 

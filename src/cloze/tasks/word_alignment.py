@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cloze.checkpoint.model import Model
 from cloze.decode.translators import pad_sequences
 from cloze.errors import InputError
-from cloze.explain.capture import capture
+from cloze.interpret.capture import capture
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
 from cloze.plot.alignment import AlignmentLines

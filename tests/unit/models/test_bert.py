@@ -10,7 +10,7 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import FeatureSettings
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
-from cloze.explain.capture import capture
+from cloze.interpret.capture import capture
 from cloze.make.distill.student import build_student
 from cloze.make.extend_model import extend_model
 from cloze.models.build import build

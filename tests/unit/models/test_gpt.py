@@ -8,7 +8,7 @@ from tokenizers import models
 
 import cloze
 from cloze.errors import ClozeError, InputError
-from cloze.explain.capture import capture
+from cloze.interpret.capture import capture
 from cloze.models.build import build_on_meta
 from cloze.models.configs.gpt import GPT2Config, GPT3Config
 from cloze.nn.attention import Attention

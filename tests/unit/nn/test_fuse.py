@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cloze.explain.capture import capture
+from cloze.interpret.capture import capture
 from cloze.models.build import build
 from cloze.models.configs.transformer import TransformerConfig
 from cloze.models.registry import FAMILIES
