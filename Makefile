@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: help demo check test test-gpu stress lint format bench docs tutorials notebooks wheel-docs package figures clean
+.PHONY: help demo check test test-gpu stress browser lint format bench docs tutorials notebooks wheel-docs package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -58,6 +58,10 @@ test-gpu:                ## tests that need a GPU, with the system's own Python
 
 stress: $(VENV)/.dev     ## the long counts
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m stress -n $(JOBS) --dist worksteal -rP --durations=0
+
+browser: $(VENV)/.dev    ## saved pages and views in Chromium, without a network; installs Debian's Chromium if there is none
+	tools/install_browser.sh
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m browser tests/browser
 
 bench: $(VENV)/.bench    ## side by side with the peers, as far as a CPU can
 	HF_HUB_OFFLINE=1 $(BIN)/python bench/embed.py
