@@ -33,7 +33,11 @@ class NNLM(nn.Module):
 
     def forward(self, context: Tensor) -> Tensor:
         """Logits of the token after each context: b (n−1) -> b v."""
-        x = self.dropout(self.embeddings(context).flatten(1))  # b ((n−1) e)
+        return self.compute_logits(self.embeddings(context).flatten(1))
+
+    def compute_logits(self, vectors: Tensor) -> Tensor:
+        """The same for embedded contexts: b ((n−1) e) -> b v."""
+        x = self.dropout(vectors)
         logits: Tensor = self.output(self.dropout(torch.tanh(self.hidden(x))))
         return logits if self.direct is None else logits + self.direct(x)
 
