@@ -29,6 +29,7 @@ from cloze.tasks.fill import fill as fill
 from cloze.tasks.generate import generate as generate
 from cloze.tasks.info import info as info
 from cloze.tasks.music import plot_music as plot_music
+from cloze.tasks.rerank import rerank as rerank
 from cloze.tasks.score import score as score
 from cloze.tasks.score import score_pairs as score_pairs
 from cloze.tasks.similar import analogy as analogy
@@ -38,6 +39,7 @@ from cloze.tasks.similar import odd_one_out as odd_one_out
 from cloze.tasks.similar import plot_vectors as plot_vectors
 from cloze.tasks.similar import plot_words as plot_words
 from cloze.tasks.similar import similar as similar
+from cloze.tasks.similarity import similarity as similarity
 from cloze.tasks.suggest import suggest as suggest
 from cloze.tasks.summarize import summarize as summarize
 from cloze.tasks.tag import tag as tag

@@ -121,7 +121,17 @@ def test_texts_and_defaults_need_neither_pydantic_nor_recipes() -> None:
 
 
 def test_a_missing_model_is_reported_without_torch() -> None:
-    names = ("fill", "embed", "classify", "tag", "generate", "score", "translate", "similar")
+    names = (
+        "fill",
+        "embed",
+        "classify",
+        "tag",
+        "generate",
+        "score",
+        "translate",
+        "similar",
+        "rerank",
+    )
     found = run_commands(
         *([name, "runs/nothing", "a"] for name in names),
         ["answer", "runs/nothing", "a", "b"],

@@ -145,6 +145,21 @@ CASES = {
         "summarizer", TEXTS[:2], [{"source": text} for text in TEXTS[:2]],
         [["--beam", "3"], ["--beam", "3", "--n-best", "2"]], summarized,
     ),
+    "similarity": Case(
+        "bare", TWO, [{"text": TWO[0], "pair": TWO[1]}], [[], ["--pooling", "max"]],
+        of(cloze.similarity, "score", "truncated_chars"),
+    ),
+    "similarity, matrix": Case(
+        "bare", [*TWO, "c"], [{"texts": [*TWO, "c"], "pairs": [*TWO, "c"]}], [[]],
+        of(cloze.similarity, "scores", "truncated_chars"),
+    ),
+    "rerank": Case(
+        "bare", ["the cat", *TWO], [{"query": "the cat"}], TOP,
+        lambda model, query: {
+            "kind": "cosine", "documents": cloze.rerank(model, query, TWO).documents,
+            "truncated_chars": 0,
+        },
+    ),
     "similar": Case(
         "vectors", ["cat", "dog"], [{"query": "cat"}, {"query": "dog"}], TOP,
         of(cloze.similar, "words"),

@@ -44,6 +44,8 @@ FUNCTIONS = {
     "generate": lambda model: cloze.generate(model, "the", seed=0),
     "score": lambda model: cloze.score(model, "the cat"),
     "similar": lambda model: cloze.similar(model, "cat"),
+    "similarity": lambda model: cloze.similarity(model, ["a b", "c"]),
+    "rerank": lambda model: cloze.rerank(model, "a b", ["c", "a"], by="embeddings"),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
     "summarize": lambda model: cloze.summarize(model, "ein Hund", max_length=5),
 }
@@ -59,6 +61,8 @@ COMMANDS = {
     "generate": ["the"],
     "score": ["the cat"],
     "similar": ["cat"],
+    "similarity": ["a b", "c"],
+    "rerank": ["a b", "c", "a", "--by", "embeddings"],
     "translate": ["ein Hund"],
     "summarize": ["ein Hund"],
 }

@@ -1,7 +1,7 @@
 """Print embeddings: tables on a terminal, JSON lines, or tab-separated numbers."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cloze.cli.format import print_json_lines, print_table
 from cloze.terminal import escape_control_characters
@@ -58,3 +58,21 @@ def _vector_cells(vector: "Vectors") -> tuple[int, str, str]:
     more = " …" if len(vector) > SHOWN_NUMBERS else ""
     numbers = " ".join(f"{x:+.3f}" for x in vector[:SHOWN_NUMBERS]) + more
     return len(vector), f"{norm:.3f}", numbers
+
+
+def print_similarity(found: Mapping[str, Any]) -> None:
+    """Print the cosine of two texts, or of each text with each other as a matrix."""
+    if "score" in found:
+        row = (found["text"], found["pair"], f"{found['score']:.4f}")
+        print_table(("text", "pair", "cosine"), [row])
+        return
+    rows = zip(found["texts"], found["scores"], strict=True)
+    print_table(
+        ("text", *found["pairs"]), [(text, *(f"{x:.4f}" for x in row)) for text, row in rows]
+    )
+
+
+def print_rerank(found: Mapping[str, Any]) -> None:
+    """Print a row per document, best first; the number is that of the input, from 1."""
+    rows = [(one["index"] + 1, f"{one['score']:.4f}", one["text"]) for one in found["documents"]]
+    print_table(("number", found["kind"], "document"), rows)

@@ -18,6 +18,10 @@ Capabilities = Callable[[Contents], Mapping[str, str]]
 
 
 _TEXT = {"tokenize": "token ids and character offsets"}
+_COMPARED = {  # what every model with embeddings does
+    "similarity": "the cosine of the embeddings of texts",
+    "rerank": "documents in the order in which they fit a query",
+}
 _NEXT_TOKENS = {
     "suggest": "the most probable next words",
     "generate": "continuations of a text",
@@ -50,6 +54,7 @@ def encoder_capabilities(contents: Contents) -> dict[str, str]:
     return {
         **found,
         "embed": "embeddings of texts or tokens",
+        **_COMPARED,
         "evaluate": _describe_encoder_scores(contents),
         "compare": "several encoders in one table",
         "export": "a folder in the Hugging Face layout",
@@ -86,7 +91,8 @@ def recurrent_encoder_capabilities(contents: Contents) -> dict[str, str]:
 
 def make_fixed_capabilities(**functions: str) -> Capabilities:
     """The functions of a family, and that of a feature head, which a folder may have."""
-    return lambda contents: {**_list_head_functions(contents), **functions}
+    compared = _COMPARED if "embed" in functions else {}
+    return lambda contents: {**_list_head_functions(contents), **functions, **compared}
 
 
 def _list_head_functions(contents: Contents) -> dict[str, str]:
@@ -121,6 +127,7 @@ def elmo_capabilities(contents: Contents) -> dict[str, str]:
     return {
         **found,
         "embed": "embeddings of texts or words",
+        **_COMPARED,
         "export": "options.json and weights.hdf5, as AllenNLP reads them",
         **_TEXT,
     }
@@ -135,6 +142,7 @@ def translator_capabilities(contents: Contents) -> dict[str, str]:
         **_list_head_functions(contents),
         task: returned,
         "embed": "contextual vectors of the encoder (CoVe)",
+        **_COMPARED,
         "evaluate": scores,
         "compare": f"several {models} in one table",
         **_TEXT,
@@ -145,7 +153,8 @@ _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
     "fill": "a masked language model, such as cloze-en",
     **dict.fromkeys(
-        ("embed", "finetune", "finetune --transfer features"), "an encoder, such as cloze-en"
+        ("embed", "similarity", "rerank", "finetune", "finetune --transfer features"),
+        "an encoder, such as cloze-en",
     ),
     "score": "a masked language model, such as cloze-en, or a language model",
     "translate": "a translator (`cloze finetune translate` trains one)",

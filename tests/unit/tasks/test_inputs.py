@@ -49,6 +49,8 @@ ASKED = {
     "score": lambda model: cloze.score(model, ["the", "a"]),
     "translate": lambda model: cloze.translate(model, ["ein Hund", "zwei"], beam=1),
     "similar": lambda model: cloze.similar(model, ["a", "b"]),
+    "similarity": lambda model: cloze.similarity(model, "the", "a"),
+    "rerank": lambda model: cloze.rerank(model, "the", ["a", "b"], by="embeddings"),
     "tokenize": lambda model: cloze.tokenize(model, ["the", "a"]),
     "evaluate": lambda model: cloze.evaluate(model, EXAMPLES).scores,
     "compare": lambda model: cloze.compare({"it": model}, EXAMPLES, resamples=2).rows(),
@@ -65,6 +67,8 @@ ABLE = {
     "translate": "transformer",
     "similar": "word2vec",
     "embed": "mlm",
+    "similarity": "mlm",
+    "rerank": "mlm",
     "tokenize": "mlm",
     "evaluate": "sequence",
 }
@@ -125,7 +129,12 @@ def test_a_model_that_cannot_says_what_it_can(verb, kind):
     elif verb in ("translate", "similar"):
         with raises(InputError, verb, fix=("embed", "token")):
             ASKED[verb](model)
-    elif ABLE[verb] != kind and verb not in ("embed", "tokenize"):
+    elif ABLE[verb] != kind and verb not in (
+        "embed",
+        "similarity",
+        "rerank",
+        "tokenize",
+    ):
         with raises(InputError, "cannot"):
             ASKED[verb](model)
 
@@ -144,7 +153,7 @@ def test_info_is_of_models_and_compare_wants_names():
 @pytest.mark.parametrize("verb", [*ABLE][:-1])
 def test_what_is_no_text(verb, given):
     model = MODELS[ABLE[verb]]()
-    options = {"answer": ("c",), "choose": (["a", "b"],)}.get(verb, ())
+    options = {"answer": ("c",), "choose": (["a", "b"],), "rerank": (["a"],)}.get(verb, ())
     with raises(InputError, "type", fix="str"):
         getattr(cloze, verb)(model, given, *options)
 
