@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
 from cloze.errors import InputError
 from cloze.files import PathLike
+from cloze.interpret.projection import principal_components
 from cloze.models.word2vec import Floats, WordVectors, normalize_vectors
 from cloze.plot.format import format_percent
 from cloze.plot.scatter import Point, Scatter
@@ -219,18 +219,6 @@ def plot_vectors(model: Model | WordVectors | PathLike, words: Iterable[str]) ->
     values = np.stack(list(_find_vectors(model, words, None).values())).astype(np.float64)
     deviation = float(np.sqrt(np.square(values).mean())) or 1.0
     return VectorHeatmap(title=", ".join(words), rows=words, values=(values / deviation).tolist())
-
-
-def principal_components(vectors: Floats) -> tuple[NDArray[np.float64], float]:
-    """The first two principal components of each vector, and the explained variance ratio."""
-    centred = vectors.astype(np.float64) - vectors.mean(0)
-    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = axes[:2] if len(axes) > 1 else np.vstack([axes, np.zeros_like(axes)])
-    # the sign of an axis is arbitrary: make its largest coefficient positive
-    signs = np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])
-    variance = np.square(sizes)
-    explained = float(variance[:2].sum() / variance.sum()) if variance.sum() else 0.0
-    return centred @ (axes * signs[:, None]).T, explained
 
 
 def _find_vectors(

@@ -4,9 +4,9 @@ import pytest
 import cloze
 from cloze import analogy, combine, odd_one_out, plot_vectors, plot_words, similar
 from cloze.errors import ConfigError, InputError
+from cloze.interpret.projection import principal_components
 from cloze.models.configs.word2vec import CharNGrams
 from cloze.models.word2vec import WordVectors
-from cloze.tasks.similar import principal_components
 from helpers import Mentions, raises, tiny_model
 
 PLACES = {
