@@ -127,6 +127,11 @@ def _flat(names) -> Iterator[object]:
         yield from _flat(name) if isinstance(name, tuple | list) else (name,)
 
 
+def split_group(command) -> list:
+    """The commands of a group (`cloze explain …`); any other command alone."""
+    return list(getattr(command, "commands", {"": command}).values())
+
+
 def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 

@@ -24,6 +24,7 @@ from cloze.tasks.classify import classify as classify
 from cloze.tasks.compare import compare as compare
 from cloze.tasks.embed import embed as embed
 from cloze.tasks.evaluate import evaluate as evaluate
+from cloze.tasks.explain import explain as explain
 from cloze.tasks.export import export as export
 from cloze.tasks.fill import fill as fill
 from cloze.tasks.generate import generate as generate

@@ -21,7 +21,7 @@ from cloze.cli import command, common, format
 from cloze.cli.app import COMMANDS, load_command
 from cloze.errors import InputError
 from grams import text_model
-from helpers import check_mentions, tiny_model, word_model
+from helpers import check_mentions, split_group, tiny_model, word_model
 from languages import neural_model
 from translators import translator
 
@@ -70,7 +70,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_option_has_a_sentence_with_its_default(name: str) -> None:
-    shown = [one for one in load_command(name, to_run=True).params if not one.hidden]
+    commands = split_group(load_command(name, to_run=True))
+    shown = [one for command in commands for one in command.params if not one.hidden]
+    assert shown
     for parameter in shown:
         text = parameter.help or ""
         assert text.endswith((".", "…")), f"{name} {parameter.opts}: {text!r}"
@@ -200,9 +202,9 @@ def test_a_reader_that_was_never_there_ends_it_quietly(tokenizer_folder: Path) -
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_command_takes_the_shared_options(name: str) -> None:
-    callback = load_command(name).callback
-    assert callback
-    assert set(command.SHARED) <= {one.name for one in load_command(name).params}
+    for one in split_group(load_command(name)):
+        assert one.callback
+        assert set(command.SHARED) <= {parameter.name for parameter in one.params}
 
 
 def test_a_command_gets_the_shared_options_it_declares(monkeypatch: pytest.MonkeyPatch) -> None:

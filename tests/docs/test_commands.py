@@ -251,7 +251,12 @@ def check_arguments(command: str) -> None:
     elif words[0] == "cloze":
         if words[1].isalpha() and words[1].islower():
             assert words[1] in COMMANDS, command
-            options = load_command(words[1], to_run=True).params
+            loaded = load_command(words[1], to_run=True)
+            subcommands = getattr(loaded, "commands", {})
+            if subcommands and len(words) > 2:
+                assert words[2] in subcommands, command
+                loaded = subcommands[words[2]]
+            options = loaded.params
             known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
             assert flags <= known, f"{command}: there is no {flags - known}"
     elif words[0] == "python" and words[1].endswith(".py"):

@@ -43,6 +43,7 @@ class ModelMethods:
     cosine = _method(lambda: cloze.cosine)
     embed = _method(lambda: cloze.embed)
     evaluate = _method(lambda: cloze.evaluate)
+    explain = _method(lambda: cloze.explain)
     fill = _method(lambda: cloze.fill)
     generate = _method(lambda: cloze.generate)
     info = _method(lambda: cloze.info)

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),
     "glue": (EVALUATION, "cloze glue runs/bert --data glue/ --out runs/glue"),
     "lineage": (EVALUATION, "cloze lineage text/ train.tsv --minutes 5 --out runs/lineage"),
+    "explain": (EVALUATION, 'cloze explain attention cloze-en "The cat sat." --html cat.html'),
     "demo": (TRAINING, "cloze demo --out my-demo"),
     "pretrain": (TRAINING, "cloze pretrain text/*.txt.xz --out runs/my-bert --minutes 30"),
     "finetune": (
@@ -69,8 +70,21 @@ _SYNONYMS = {  # of commands, in other programs
 }
 
 
+class Group(TyperGroup):
+    """A command that has commands of its own; its help shows no types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
+        """`--version`, `--help` and the options of shell completion."""
+        from cloze.cli.command import simplify_parameter
+
+        found = super().get_params(ctx)
+        for one in found:
+            simplify_parameter(one)
+        return found
+
+
 @cache
-def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
+def load_command(name: str, *, to_run: bool = False) -> TyperCommand | TyperGroup:
     """Import a command and make it one that click can run.
 
     A function with `**options` gets the options of its recipes, which takes time: only if `to_run`,
@@ -80,6 +94,8 @@ def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
 
     section, example = COMMANDS[name]
     module = import_module(f"cloze.cli.{name}")
+    if hasattr(module, "SUBCOMMANDS"):
+        return _load_group(name, module)
     function = getattr(module, name)
     if to_run and any(
         one.kind is one.VAR_KEYWORD for one in signature(function).parameters.values()
@@ -97,10 +113,38 @@ def load_command(name: str, *, to_run: bool = False) -> TyperCommand:
     return command
 
 
-class CommandTable(Mapping[str, TyperCommand]):
+def _load_group(name: str, module: Any) -> TyperGroup:  # noqa: ANN401
+    """A command that has commands of its own: the functions in `SUBCOMMANDS` of its module."""
+    from cloze.cli.command import Command, make_command
+
+    section, example = COMMANDS[name]
+    group = typer.Typer(
+        cls=Group,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.callback(
+        help=getattr(module, name).__doc__,
+        epilog=f"Example: {example}",
+        subcommand_metavar=module.SUBCOMMAND_METAVAR,
+    )(_do_nothing)
+    for subname, function in module.SUBCOMMANDS.items():
+        group.command(subname, cls=Command)(make_command(module.make_subcommand(subname, function)))
+    found = typer.main.get_group(group)
+    found.name, found.rich_help_panel = name, section
+    return found
+
+
+def _do_nothing() -> None:
+    """The group itself has no options."""
+
+
+class CommandTable(Mapping[str, TyperCommand | TyperGroup]):
     """The commands by name, each imported when it is looked up."""
 
-    def __getitem__(self, name: str) -> TyperCommand:
+    def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
         return load_command(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -110,21 +154,12 @@ class CommandTable(Mapping[str, TyperCommand]):
         return len(COMMANDS)
 
 
-class LazyCommands(TyperGroup):
+class LazyCommands(Group):
     """A group that imports a command when it is used."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 (whatever typer passes)
         super().__init__(**attributes)
         self.commands = CommandTable()  # type: ignore[assignment]  # it is only read
-
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
-        """`--version`, `--help` and the options of shell completion."""
-        from cloze.cli.command import simplify_parameter
-
-        found = super().get_params(ctx)
-        for one in found:
-            simplify_parameter(one)
-        return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:  # noqa: ANN401
         """The command that the arguments name, with all of its options."""

@@ -28,6 +28,8 @@ from cloze.models.capabilities import (
 )
 
 ENTRY_POINTS = "cloze.families"
+ENCODER_PARTS = ("embeddings", "hidden_states", "blocks", "attention", "ffn")
+RECURRENT_PARTS = ("embeddings", "hidden_states", "recurrent")
 Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
 
 
@@ -49,6 +51,7 @@ class Family:
     # the ids of the model: those of the tokenizer ("tokens"); <unk>, <s>, </s> and the words of the
     # tokenizer (`cloze.models.language.Vocabulary`, "words"); its own, without a tokenizer ("none")
     vocabulary: Literal["tokens", "words", "none"] = "tokens"
+    parts: tuple[str, ...] = ENCODER_PARTS  # that views show (`cloze.tasks.explain.views.PARTS`)
     recipe: str | None = None  # the recipe that trains it by default
     language_model: str | None = None  # function from a loaded model to a `LanguageModel`
     # For models that are not torch modules: `open(contents)` returns the module of a folder, and
@@ -231,6 +234,7 @@ for _family in (
         description="an n-gram model",
         kind="language_model",
         config="cloze.models.configs.ngram:NGramConfig",
+        parts=("ngrams",),
         module="cloze.models.ngram:NGram",
         layout="cloze.interop.own:NGRAM",
         capabilities=make_fixed_capabilities(**LANGUAGE_MODEL, export="an ARPA file"),
@@ -246,6 +250,7 @@ for _family in (
         description="an NNLM",
         kind="language_model",
         config="cloze.models.configs.nnlm:NNLMConfig",
+        parts=("embeddings",),
         module="cloze.models.nnlm:NNLM",
         layout="cloze.interop.own:NNLM",
         capabilities=make_fixed_capabilities(**LANGUAGE_MODEL),
@@ -258,6 +263,7 @@ for _family in (
         description="a recurrent language model",
         kind="language_model",
         config="cloze.models.configs.lstm:LSTMConfig",
+        parts=RECURRENT_PARTS,
         module="cloze.models.lstm:LSTM",
         layout="cloze.interop.own:LSTM",
         capabilities=make_fixed_capabilities(
@@ -272,6 +278,7 @@ for _family in (
         description="an ELMo",
         kind="language_model",
         config="cloze.models.configs.elmo:ElmoConfig",
+        parts=RECURRENT_PARTS,
         module="cloze.models.elmo:Elmo",
         layout="cloze.interop.own:ELMO",
         capabilities=elmo_capabilities,
@@ -285,6 +292,7 @@ for _family in (
         description="a recurrent encoder",
         kind="encoder",
         config="cloze.models.configs.ulmfit:ULMFiTConfig",
+        parts=RECURRENT_PARTS,
         module="cloze.models.ulmfit:ULMFiT",
         layout="cloze.interop.own:ULMFIT",
         capabilities=recurrent_encoder_capabilities,
@@ -294,6 +302,7 @@ for _family in (
         description="word vectors",
         kind="word_vectors",
         config="cloze.models.configs.word2vec:Word2VecConfig",
+        parts=("word_vectors",),
         module="cloze.models.word2vec:WordVectors",
         layout="cloze.interop.own:WORD2VEC",
         capabilities=make_fixed_capabilities(
@@ -315,6 +324,7 @@ for _family in (
         description="a translator",
         kind="translator",
         config="cloze.models.configs.transformer:TransformerConfig",
+        parts=(*ENCODER_PARTS, "cross_attention"),
         module="cloze.models.transformer:Transformer",
         layout="cloze.interop.own:TRANSFORMER",
         capabilities=translator_capabilities,
@@ -325,6 +335,7 @@ for _family in (
         description="a translator",
         kind="translator",
         config="cloze.models.configs.seq2seq:Seq2SeqConfig",
+        parts=(*RECURRENT_PARTS, "alignment"),
         module="cloze.models.seq2seq:Seq2Seq",
         layout="cloze.interop.own:SEQ2SEQ",
         capabilities=translator_capabilities,

@@ -1,5 +1,6 @@
 // Shows the values of a chart under the pointer, or along the arrow keys. Each figure carries its
-// data in a block of JSON; text only ever becomes text nodes. Other kinds of figure: add to KINDS.
+// data in a block of JSON; text only ever becomes text nodes. Other kinds of figure have scripts of
+// their own (scripts/NAME.js), which run after this one and call `cloze.register`.
 "use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
@@ -96,9 +97,21 @@
     picture.setAttribute("tabindex", "0");
   }
 
-  const KINDS = { lines };
-  for (const figure of document.querySelectorAll("figure[data-kind]")) {
-    const block = figure.querySelector('script[type="application/json"]');
-    if (block && KINDS[figure.dataset.kind]) KINDS[figure.dataset.kind](figure, JSON.parse(block.textContent));
-  }
+  // A line below a figure that screen readers read aloud when it changes: what is selected.
+  const announcer = (figure) => {
+    const line = make("p", "", figure);
+    line.className = "status";
+    line.setAttribute("role", "status");
+    line.setAttribute("aria-live", "polite");
+    return (text) => { line.textContent = text; };
+  };
+  // Calls start(figure, data) for each figure of a kind, with the content of its block of JSON.
+  const register = (kind, start) => {
+    for (const figure of document.querySelectorAll("figure[data-kind]")) {
+      const block = figure.querySelector(':scope > script[type="application/json"]');
+      if (block && figure.dataset.kind === kind) start(figure, JSON.parse(block.textContent));
+    }
+  };
+  globalThis.cloze = Object.freeze({ register, make, draw, announcer, format: shown });
+  register("lines", lines);
 })();

@@ -1,7 +1,8 @@
 """Self-contained HTML pages: key figures, tables, bars, quotes, charts, and grids of them.
 
-Style and script are inside the page, and it loads nothing. The content security policy allows the
-one script and the one style by their hashes, so that a browser would run no other.
+Styles and scripts are inside the page, and it loads nothing. The content security policy allows
+them by their hashes, so that a browser would run no others. A part of a page with a `script` (see
+`Figure`) adds its script and its style, once for all parts that have the same.
 """
 
 import base64
@@ -10,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -18,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from cloze.errors import InputError
 from cloze.files import write_text
 from cloze.plot.format import format_percent
-from cloze.plot.svg import Child, Element, load_asset
+from cloze.plot.svg import Child, Element, load_asset, load_style
 
 Cell: TypeAlias = str | int | float | bool | None
 _BAR = 100  # width of a full bar in units of its SVG
@@ -246,7 +247,8 @@ class Section:
     def element(self) -> Element:
         note = [Element("p", self.note, class_="muted")] if self.note else []
         parts = Element("div", *(part.element() for part in self.parts), class_="stack")
-        return Element("section", Element("h2", self.title), *note, parts)
+        heading = [Element("h2", self.title)] if self.title else []
+        return Element("section", *heading, *note, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,11 +266,13 @@ class Page:
 
     def html(self) -> str:
         """The HTML document."""
-        style = load_asset("page.css") + load_asset("chart.css")
-        script = load_asset("page.js")
+        names = list_scripts(self.sections)
+        styles = [load_asset("page.css") + load_asset("chart.css")]
+        styles += filter(None, map(load_style, names))
+        scripts = [load_asset("page.js"), *(load_asset(f"scripts/{name}.js") for name in names)]
         policy = (
-            f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}; "
-            "base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; style-src {' '.join(map(_csp_hash, styles))}; "
+            f"script-src {' '.join(map(_csp_hash, scripts))}; base-uri 'none'; form-action 'none'"
         )
         head = Element(
             "head",
@@ -276,12 +280,12 @@ class Page:
             Element("meta", http_equiv="Content-Security-Policy", content=policy),
             Element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             Element("title", self.title),
-            Element("style", style),
+            *(Element("style", style) for style in styles),
         )
         note = [Element("p", self.note, class_="muted")] if self.note else []
         sections = (section.element() for section in self.sections)
         main = Element("main", Element("h1", self.title), *note, *sections)
-        body = Element("body", main, Element("script", script))
+        body = Element("body", main, *(Element("script", script) for script in scripts))
         return f"<!doctype html>\n{Element('html', head, body, lang='en')}\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -301,6 +305,20 @@ class Page:
             height=640,
             frameborder="0",
         )
+
+
+def list_parts(parts: Iterable[PagePart]) -> Iterator[PagePart]:
+    """The parts and all parts inside them, in order."""
+    for part in parts:
+        yield part
+        head = getattr(part, "head", None)
+        yield from list_parts([*([] if head is None else [head]), *getattr(part, "parts", ())])
+
+
+def list_scripts(parts: Iterable[PagePart]) -> list[str]:
+    """The names of the scripts that parts need, each once, in order."""
+    names = (getattr(part, "script", "") for part in list_parts(parts))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def to_json_value(value: Cell) -> Cell:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from cloze.errors import InputError
 from cloze.files import write_text
@@ -111,12 +111,25 @@ def _replace_invalid(text: str) -> str:
 
 @cache
 def load_asset(name: str) -> str:
-    """The text of a file of this package: chart.css, page.css, page.js."""
+    """The text of a file of this package: chart.css, page.css, page.js, scripts/NAME.js."""
     return (resources.files("cloze.plot") / name).read_text(encoding="utf-8")
 
 
+@cache
+def load_style(script: str) -> str:
+    """The style sheet beside a script, scripts/NAME.css; empty if there is none."""
+    path = resources.files("cloze.plot") / f"scripts/{script}.css"
+    return path.read_text(encoding="utf-8") if script and path.is_file() else ""
+
+
 class Figure(ABC):
-    """A figure that is one SVG, with light and dark colors."""
+    """A figure that is one SVG, with light and dark colors.
+
+    An interactive figure names its script: a page contains plot/scripts/NAME.js and, if there is
+    one, NAME.css once for all figures with that script.
+    """
+
+    script: ClassVar[str] = ""
 
     @property
     @abstractmethod
@@ -142,7 +155,7 @@ class Figure(ABC):
 
     def standalone_svg(self) -> Element:
         """The SVG with its style and a background."""
-        style = Element("style", load_asset("chart.css"))
+        style = Element("style", load_asset("chart.css") + load_style(self.script))
         background = Element(
             "rect", x=-MARGIN, y=-MARGIN, width="100%", height="100%", class_="ground"
         )

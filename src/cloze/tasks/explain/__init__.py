@@ -1,0 +1,112 @@
+"""`cloze.explain`: views of a model: attention, saliency, neurons, layers and others.
+
+A view is one file in this package with one function that returns a `View`, one row of `VIEWS`
+(`views.py`), one line of `Explain`, and one command in `cli/explain.py`. The function has no
+decorator, so that type checkers find its signature here. This module imports no torch.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cloze.config import suggest
+from cloze.errors import InputError
+from cloze.models.registry import resolve
+from cloze.tasks.explain.views import VIEWS
+
+if TYPE_CHECKING:
+    from cloze.plot.view import View
+    from cloze.tasks.explain import attention as _attention
+
+
+class Explain:
+    """`cloze.explain(model, text, view="attention")`, or `cloze.explain.attention(model, text)`."""
+
+    if TYPE_CHECKING:
+        attention = staticmethod(_attention.attention)
+
+    def __call__(
+        self,
+        model: object,
+        *inputs: Any,  # noqa: ANN401
+        view: str = "attention",
+        **options: Any,  # noqa: ANN401
+    ) -> "View":
+        """Show how a model reads a text.
+
+        Args:
+            model: a folder, the name of a built-in model, a loaded model, or a transformers model,
+                followed by its tokenizer.
+            inputs: the text, and for a pair of texts the second one.
+            view: the name of the view; `dir(cloze.explain)` lists them.
+            options: the options of the view; see `help(cloze.explain.NAME)`.
+        """
+        return find_view(view)(model, *inputs, **options)
+
+    def compare(
+        self,
+        first: tuple[Any, ...],
+        second: tuple[Any, ...],
+        *others: tuple[Any, ...],
+        view: str = "attention",
+        **options: Any,  # noqa: ANN401
+    ) -> "View":
+        """Show the same view of several models or texts side by side.
+
+        Args:
+            first: a model and its inputs, such as `("cloze-en", "The cat sat.")`.
+            second: the same model or another, and its inputs.
+            others: more of them.
+            view: the name of the view.
+            options: the options of the view, the same for all.
+        """
+        from cloze.plot.view import put_side_by_side
+        from cloze.tasks.explain.side_by_side import title_views
+
+        inputs = [first, second, *others]
+        found = [self(*one, view=view, **options) for one in inputs]
+        return put_side_by_side(found[0].title, title_views(found, inputs))
+
+    def __getattr__(self, name: str) -> Callable[..., "View"]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in VIEWS:
+            raise AttributeError(f"cloze.explain has no view {name!r}; {suggest(name, VIEWS)}")
+        return find_view(name)
+
+    def __dir__(self) -> list[str]:
+        return list(VIEWS)
+
+    def __get__(self, model: object, owner: type | None = None) -> "ModelExplain":
+        """The views of one model: `model.explain.attention(text)`."""
+        return ModelExplain(model)
+
+
+class ModelExplain:
+    """`model.explain(text, view="attention")`, or `model.explain.attention(text)`."""
+
+    def __init__(self, model: object) -> None:
+        self._model = model
+
+    def __call__(self, *inputs: Any, view: str = "attention", **options: Any) -> "View":  # noqa: ANN401
+        return explain(self._model, *inputs, view=view, **options)
+
+    def __getattr__(self, name: str) -> Callable[..., "View"]:
+        return partial(getattr(explain, name), self._model)
+
+    def __dir__(self) -> list[str]:
+        return list(VIEWS)
+
+
+explain: Explain = Explain()
+
+
+def find_view(name: object) -> Callable[..., "View"]:
+    """The function of a view."""
+    if name not in VIEWS:
+        raise InputError(f"the view {name!r} is unknown", fix=suggest(str(name), VIEWS))
+    found: Callable[..., View] = resolve(VIEWS[str(name)].function)
+    return found
+
+
+__all__ = ["VIEWS", "Explain", "explain"]

@@ -1,0 +1,73 @@
+"""The views by name, and which of them apply to a model.  This module imports no torch."""
+
+from dataclasses import dataclass
+
+from cloze.checkpoint.contents import FolderContents
+from cloze.checkpoint.model import Model
+from cloze.config import suggest
+from cloze.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewKind:
+    """A kind of view: its function, what a model needs for it, and what it shows."""
+
+    function: str  # "package.module:attribute", of (model, text, pair=None, *, …) -> View
+    help: str
+    parts: tuple[str, ...]  # parts of the model, one of which it needs (`Family.parts`)
+    functions: tuple[str, ...] = ()  # functions of the model, one of which it needs, if any
+
+
+VIEWS: dict[str, ViewKind] = {
+    "attention": ViewKind(
+        function="cloze.tasks.explain.attention:attention",
+        help="attention weights of every layer and head",
+        parts=("attention", "cross_attention", "alignment"),
+    ),
+}
+
+
+def list_views(model: Model | FolderContents) -> list[str]:
+    """The names of the views that apply to a model."""
+    return [name for name in VIEWS if not find_obstacle(model, name)]
+
+
+def find_obstacle(model: Model | FolderContents, view: str) -> str:
+    """Why a view does not apply to a model; empty if it does."""
+    kind = VIEWS[view]
+    if not set(kind.parts) & set(model.family.parts):
+        return f"it has no {' or '.join(PARTS[part] for part in kind.parts)}"
+    if kind.functions and not set(kind.functions) & set(model.capabilities):
+        return f"it works with none of {', '.join(kind.functions)}"
+    return ""
+
+
+def check_view(model: Model, view: str) -> None:
+    """Raise unless a view applies to a model; the error says why not, and which views do."""
+    if view not in VIEWS:
+        raise InputError(f"the view {view!r} is unknown", fix=suggest(view, VIEWS))
+    obstacle = find_obstacle(model, view)
+    if obstacle:
+        others = list_views(model)
+        raise InputError(
+            f"the view {view} does not apply to this model ({model.family.description}): "
+            f"{obstacle}",
+            fix=f"use one of these views: {', '.join(others)}"
+            if others
+            else "use another model, such as cloze-en",
+        )
+
+
+PARTS = {
+    "embeddings": "token embeddings",
+    "hidden_states": "vectors of each layer",
+    "blocks": "Transformer blocks",
+    "attention": "attention",
+    "cross_attention": "attention from target to source",
+    "alignment": "alignment of target and source",
+    "ffn": "feed-forward networks",
+    "recurrent": "recurrent layers",
+    "ngrams": "n-gram tables",
+    "word_vectors": "word vectors",
+}
+"""What the names in `Family.parts` mean."""
