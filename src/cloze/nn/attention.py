@@ -251,12 +251,19 @@ class Attention(nn.Module):
 
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of every head: b h q k."""
+        query, key = self.compute_query_key(x, context, cache)
+        mask = context.attn_mask(self.window_size)
+        return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
+
+    def compute_query_key(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Queries (b q h d) and keys (b k h d), whose product is the score of a pair."""
         qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))
         query, key, _ = self.split_qkv(qkv, context)
         if cache is not None and cache.past is not None:  # it already contains the new key
             key = cache.past.key
-        mask = context.attn_mask(self.window_size)
-        return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
+        return query, key
 
     def _attend_runs(
         self, parts: tuple[Tensor, ...], context: AttentionContext, dropout_p: float
@@ -344,11 +351,17 @@ class CrossAttention(nn.Module):
 
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of each target token over the source tokens: b h t s."""
-        key = self._encoder_kv(context, cache).key
-        query = self._query(x.reshape(len(key), -1, x.shape[-1]))
+        query, key = self.compute_query_key(x, context, cache)
         return compute_attention_weights(
             query.transpose(-3, -2), key.transpose(-3, -2), context.encoder_mask
         )
+
+    def compute_query_key(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Queries of the target (b t h d) and keys of the source (b s h d)."""
+        key = self._encoder_kv(context, cache).key
+        return self._query(x.reshape(len(key), -1, x.shape[-1])), key
 
     def _encoder_kv(self, context: AttentionContext, cache: KVCache | None) -> KeyValue:
         if cache is not None and cache.encoder_kv is not None:

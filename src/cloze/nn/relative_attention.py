@@ -51,13 +51,16 @@ class RelativeAttention(Attention):
 
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of every head: b h q k."""
-        qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))
-        query, key, _ = self.split_qkv(qkv, context)
-        if cache is not None and cache.past is not None:  # it already contains the new key
-            key = cache.past.key
+        query, key = self.compute_query_key(x, context, cache)
         bias = self._compute_bias(query, key, context)
         query, key = query.transpose(-3, -2), key.transpose(-3, -2)
         return (query @ key.mT / query.shape[-1] ** 0.5 + bias).softmax(-1)
+
+    def distance_vectors(self, count: int) -> Tensor:
+        """The vectors E of the distances 0 … count − 1: h m d."""
+        table = self.distances.weight.unflatten(-1, (self.num_heads, -1))  # m h d
+        steps = torch.arange(count, device=table.device).clamp(max=len(table) - 1)
+        return table[steps].transpose(0, 1)
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         """The concatenated heads, b q (h d)."""

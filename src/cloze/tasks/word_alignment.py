@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cloze.checkpoint.model import Model
 from cloze.decode.translators import pad_sequences
 from cloze.errors import InputError
+from cloze.interpret.attention import merge_tokens
 from cloze.interpret.capture import capture
 from cloze.models.seq2seq import Seq2Seq
 from cloze.nn.attention import CrossAttention
@@ -90,12 +91,15 @@ def align_words(
         weights = captured[max(len(captured) - 2, 0)][0].mean(0)
     columns = list(_split_words(model, source[:-1], ended=True))
     rows = list(_split_words(model, target, ended=ended))
-    joined = torch.stack([weights[:, first:last].sum(1) for _, first, last in columns], 1)
-    joined = torch.stack([joined[first:last].mean(0) for _, first, last in rows])
+    joined = merge_tokens(
+        weights.float().cpu().numpy(),
+        [(first, last) for _, first, last in rows],
+        [(first, last) for _, first, last in columns],
+    )
     return Alignment(
         source=tuple(word for word, _, _ in columns),
         target=tuple(word for word, _, _ in rows),
-        weights=joined.float().cpu().numpy(),
+        weights=joined,
     )
 
 
