@@ -50,6 +50,14 @@ class CausalEncoderState:
         """The number of tokens of each row."""
         return [len(context) + len(self.pending) for context in self.contexts]
 
+    def find_real_tokens(self) -> Tensor:
+        """The indices of the tokens of each row in the cache, then of padding (b k)."""
+        longest = max(self.lengths)
+        if self.mask is None:
+            device = self.caches[0].past.key.device if self.caches[0].past else None
+            return torch.arange(longest, device=device).expand(len(self.contexts), -1)
+        return (~self.mask).byte().argsort(dim=1, stable=True)[:, :longest]
+
     def read_pending(self) -> "CausalEncoderState":
         """The same state with all tokens in `contexts`."""
         if not self.pending:
@@ -221,6 +229,36 @@ class CausalEncoder:
             graph_rows=graph_rows and graph_rows.graph.reorder(graph_rows, indices),
             mask=None if state.mask is None else state.mask[indices],
         )
+
+    def merge(self, states: Sequence[CausalEncoderState]) -> CausalEncoderState:
+        """One state with the rows of several, without padding between the tokens of a row.
+
+        If a state has no cache here (a CUDA graph has it, or a row is too long), the next step
+        reads all tokens again.
+        """
+        states = [state.read_pending() for state in states]
+        contexts = tuple(context for state in states for context in state.contexts)
+        new_tokens = max((state.new_tokens or 0 for state in states), default=0) or None
+        merged = CausalEncoderState(contexts=contexts, new_tokens=new_tokens)
+        if not all(state.caches for state in states):
+            return merged
+        lengths = torch.tensor([len(context) for context in contexts], device=self.device)
+        longest = int(lengths.max())
+        capacity = longest + min(new_tokens or 1, max(1, self.model.max_length - longest))
+        indices = [state.find_real_tokens() for state in states]
+        caches = (
+            KVCache.merge(
+                [
+                    cache.select_tokens(some, capacity)
+                    for cache, some in zip(of_layer, indices, strict=True)
+                ],
+                longest,
+            )
+            for of_layer in zip(*(state.caches for state in states), strict=True)
+        )
+        mask = torch.arange(longest, device=self.device) < lengths[:, None]  # b k
+        is_padded = len(set(map(len, contexts))) > 1
+        return replace(merged, caches=tuple(caches), mask=mask if is_padded else None)
 
     def _replay_graph(
         self, tokens: Tensor, state: CausalEncoderState

@@ -68,3 +68,19 @@ class ContinuationText:
         """Start and end of the stop string that begins first; of several, the shortest."""
         found = [(written.find(one), len(one)) for one in self._stop_strings if one in written]
         return min(((start, start + size) for start, size in found), default=None)
+
+
+class TextChunks:
+    """Splits a continuation that grows into chunks, which joined are its text."""
+
+    def __init__(self, continuation: ContinuationText) -> None:
+        self._continuation, self._sent = continuation, ""
+
+    def read(self, ids: Sequence[int], *, is_last: bool = False) -> str:
+        """What is known of the text and was not returned before; with `is_last` all of it."""
+        decode = self._continuation.decode if is_last else self._continuation.decode_stable
+        known = decode(ids)
+        if len(known) <= len(self._sent) or not known.startswith(self._sent):
+            return ""
+        chunk, self._sent = known[len(self._sent) :], known
+        return chunk

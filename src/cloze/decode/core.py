@@ -30,6 +30,14 @@ class IncrementalDecoder(Protocol[S]):
         ...
 
 
+class MergingDecoder(IncrementalDecoder[S], Protocol[S]):
+    """A decoder that other rows may join between two steps (`cloze.decode.continuous`)."""
+
+    def merge(self, states: Sequence[S], /) -> S:
+        """One state with the rows of several, in their order."""
+        ...
+
+
 class PromptDecoder(IncrementalDecoder[S], Protocol[S]):
     """A language model as a decoder; prompts of different lengths are decoded together."""
 

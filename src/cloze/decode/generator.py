@@ -10,7 +10,8 @@ from torch import Tensor
 
 from cloze.decode.beam import beam_search
 from cloze.decode.config import GenerationOptions
-from cloze.decode.continuation import ContinuationText
+from cloze.decode.continuation import ContinuationText, TextChunks
+from cloze.decode.continuous import GeneratedRow
 from cloze.decode.core import Hypothesis, PromptDecoder
 from cloze.decode.prompts import batch_rows, make_prompt_decoder, start_rows
 from cloze.decode.sampling import iterate_samples, sample
@@ -86,20 +87,38 @@ class TextGenerator:
     @torch.inference_mode()
     def stream(self) -> Iterator[str | Hypothesis]:
         """The chunks of the first sample of the first text, then the whole continuation."""
-        continuation, sent = self.continuations[0], ""
+        chunks = TextChunks(self.continuations[0])
         steps = iterate_samples(
             *self._start([0]), self.options, draws=self._draws[:1], **self._make_settings([0])
         )
         for (row,) in steps:
-            stable = continuation.decode_stable(row.tokens)
-            if len(stable) > len(sent) and stable.startswith(sent):
-                yield stable[len(sent) :]
-                sent = stable
+            if chunk := chunks.read(row.tokens):
+                yield chunk
         hypothesis = row.make_hypothesis()
-        whole = continuation.decode(hypothesis.tokens)
-        if whole != sent and whole.startswith(sent):
-            yield whole[len(sent) :]
+        if chunk := chunks.read(hypothesis.tokens, is_last=True):
+            yield chunk
         yield hypothesis
+
+    def make_rows(self, top_log_probs: int = 0) -> list[list[GeneratedRow]]:
+        """The samples of each text, as rows of a `ContinuousBatch`."""
+        return [
+            [
+                GeneratedRow(
+                    prompt=prompt,
+                    sampling=self.options,
+                    draws=self._draws[number],
+                    eos_id=self.model.eos_id if self.stop else None,
+                    banned_ids=frozenset(self._find_banned_ids()),
+                    should_stop=continuation.has_stop_string if self.stop_strings else None,
+                    top_log_probs=top_log_probs,
+                )
+                for number in range(self.samples)
+            ]
+            for prompt, continuation in zip(self.prompts, self.continuations, strict=True)
+        ]
+
+    def _find_banned_ids(self) -> set[int]:
+        return {self.model.unk_id, None if self.stop else self.model.eos_id} - {None}  # type: ignore[return-value]
 
     def _sample(self, numbers: Sequence[int], samples: Sequence[int]) -> list[Hypothesis]:
         draws, settings = self._draws[samples], self._make_settings(numbers)
@@ -119,14 +138,13 @@ class TextGenerator:
     def _make_settings(self, numbers: Sequence[int]) -> dict[str, Any]:
         """The settings of sampling and beam search for rows with these prompts."""
         eos_id = self.model.eos_id
-        banned = {self.model.unk_id, None if self.stop else eos_id} - {None}
 
         def should_stop(row: int, tokens: Sequence[int]) -> bool:
             return self.continuations[numbers[row]].has_stop_string(tokens)
 
         return {
             "eos_id": eos_id if self.stop else None,
-            "banned_ids": banned,
+            "banned_ids": self._find_banned_ids(),
             "prompts": [self.prompts[n] for n in numbers],
             "should_stop": should_stop if self.stop_strings else None,
         }

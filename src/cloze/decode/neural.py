@@ -58,6 +58,10 @@ class NeuralLanguageModel(WordLanguageModel):
         """The state of the rows at `indices`."""
         return self.module.reorder(state, indices)
 
+    def merge(self, states: Sequence[Any]) -> Any:  # noqa: ANN401
+        """One state with the rows of several."""
+        raise NotImplementedError
+
     def _compute_state(self, prefixes: Sequence[Sequence[int]]) -> Any:  # noqa: ANN401
         """The state after each prefix, which may have any length."""
         raise NotImplementedError
@@ -84,6 +88,10 @@ class NNLMLanguageModel(NeuralLanguageModel):
         rows = [[*padding, *prefix[-context_size:]][-context_size:] for prefix in prefixes]
         state: Tensor = self.module.compute_state(torch.tensor(rows, device=self.device))
         return state
+
+    def merge(self, states: Sequence[Tensor]) -> Tensor:
+        """One state with the rows of several."""
+        return torch.cat(list(states))
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:
@@ -142,10 +150,14 @@ class LSTMLanguageModel(NeuralLanguageModel):
             done, rows = len(list(group)), torch.arange(len(rest), device=self.device)
             states.append(self.module.reorder(state, rows[:done]))
             state, start, rest = self.module.reorder(state, rows[done:]), length, rest[done:]
-        joined = tuple(torch.cat(parts, 1) for parts in zip(*states, strict=True))  # l b d
         inverse = torch.tensor(order, device=self.device).argsort()
-        reordered: State = self.module.reorder(joined, inverse)
+        reordered: State = self.module.reorder(self.merge(states), inverse)
         return reordered
+
+    def merge(self, states: Sequence[State]) -> State:
+        """One state with the rows of several."""
+        merged: State = tuple(torch.cat(parts, 1) for parts in zip(*states, strict=True))  # l b d
+        return merged
 
     @torch.inference_mode()
     def log_probs(self, sequences: Iterable[Sequence[int]]) -> Iterator[Floats]:

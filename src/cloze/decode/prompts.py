@@ -90,3 +90,7 @@ class ContextDecoder:
 
     def reorder(self, state: list[tuple[int, ...]], indices: Tensor) -> list[tuple[int, ...]]:
         return [state[row] for row in indices.tolist()]
+
+    def merge(self, states: Sequence[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+        """One state with the rows of several."""
+        return [row for state in states for row in state]

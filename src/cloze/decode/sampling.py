@@ -169,7 +169,7 @@ def iterate_samples(  # noqa: PLR0913 - as above
         allowed = history.apply(log_probs, getattr(state, "log_normalizer", None))
         if len(banned):
             allowed = allowed.index_fill(-1, banned, -torch.inf)
-        tokens, values = _draw_and_read(log_probs, allowed, sampling, draws[step])
+        tokens, values = draw_and_read(log_probs, allowed, sampling, draws[step])
         for (number, row), (token, log_prob, is_allowed) in zip(active, values, strict=True):
             row.update(int(token), log_prob, bool(is_allowed), eos_id)
             if row.finish_reason is None and should_stop and should_stop(number, row.tokens):
@@ -187,7 +187,7 @@ def iterate_samples(  # noqa: PLR0913 - as above
         history.extend(tokens, kept)
 
 
-def _draw_and_read(
+def draw_and_read(
     log_probs: Tensor,
     allowed: Tensor,
     sampling: SamplingOptions,
@@ -215,7 +215,7 @@ def _draw_and_read(
     rest = [] if is_certain is None else [n for n, row in enumerate(values) if not row.pop()]
     if rest:
         rows = torch.tensor(rest, device=tokens.device)
-        found, others = _draw_and_read(
+        found, others = draw_and_read(
             log_probs[rows], allowed[rows], sampling, draws[rows], sizes[1:]
         )
         tokens = tokens.index_copy(0, rows, found)
@@ -231,7 +231,7 @@ def draw_tokens(log_probs: Tensor, sampling: SamplingOptions, draws: Tensor) -> 
     tokens come first, then those with the lower id. Most draws fall among the first few hundred
     tokens, so a row is sorted completely only if its draw does not.
     """
-    return _draw_and_read(log_probs, log_probs, sampling, draws, _TOP_TOKENS)[0]
+    return draw_and_read(log_probs, log_probs, sampling, draws, _TOP_TOKENS)[0]
 
 
 def _draw_from_top(

@@ -3,6 +3,7 @@
 b batch, t tokens (n of a flat row), s source tokens, h heads, d head size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -114,6 +115,28 @@ class KVCache:
                 else:
                     target.copy_(source if rows is None else source.index_select(0, rows))
         return new
+
+    def select_tokens(self, indices: Tensor, capacity: int) -> KeyValue:
+        """Keys and values of these tokens of each row (b k), padded with zeros: b h c d."""
+        assert self.buffer is not None
+        heads, width = self.buffer.key.shape[1], self.buffer.key.shape[3]
+        wanted = indices[:, None, :, None].expand(-1, heads, -1, width)  # b h k d
+        padding = (0, 0, 0, capacity - indices.shape[1])
+        return KeyValue(
+            *(
+                F.pad(one[:, :, : self.length].gather(2, wanted), padding)
+                for one in (self.buffer.key, self.buffer.value)
+            )
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[KeyValue], length: int) -> "KVCache":
+        """A cache with the rows of several (b h c d each), of which `length` tokens are used."""
+        dtype = parts[0].key.dtype
+        key, value = (
+            torch.cat([one.to(dtype) for one in some]) for some in zip(*parts, strict=True)
+        )
+        return cls(reserve=key.shape[2], length=length, buffer=_KVBuffer(key, value, used=length))
 
     def reorder_encoder(self, sources: Tensor) -> "KVCache":
         """The cache of these sources; that of the tokens so far is unchanged."""

@@ -132,7 +132,7 @@ class GenerationStream(Iterator[str]):
         for found in self._chunks:
             if isinstance(found, str):
                 return found
-            self._result = _make_result(self._generator, 0, [found], self._truncated_chars)
+            self._result = make_result(self._generator, 0, [found], self._truncated_chars)
         raise StopIteration
 
     @property
@@ -271,7 +271,13 @@ def generate(
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
-    options = GenerationOptions(
+    if stream:
+        _check_stream(text, samples, beam)
+    generator, unread = make_generator(
+        model,
+        text,
+        max_new_tokens=max_new_tokens,
+        samples=samples,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -280,10 +286,42 @@ def generate(
         no_repeat_ngram_size=no_repeat_ngram_size,
         beam=beam,
         n_best=n_best,
-        length_normalization=length_normalization,  # type: ignore[arg-type]
+        length_normalization=length_normalization,
         length_penalty=length_penalty,
-        early_stopping=early_stopping,  # type: ignore[arg-type]
+        early_stopping=early_stopping,
+        stop=stop,
+        stop_strings=stop_strings,
+        include_stop_string=include_stop_string,
+        truncation=truncation,
+        seed=seed,
+        text_column=text_column,
     )
+    if stream:
+        return GenerationStream(generator, unread[0])
+    found = generator.generate(progress)
+    results = [make_result(generator, n, some, unread[n]) for n, some in enumerate(found)]
+    return results[0] if isinstance(text, str) else Results(results)
+
+
+def make_generator(
+    model: LanguageModel | Model | PathLike,
+    text: str | Texts,
+    *,
+    max_new_tokens: int = 50,
+    samples: int = 1,
+    stop: bool = True,
+    stop_strings: Sequence[str] = (),
+    include_stop_string: bool = False,
+    truncation: str | None = None,
+    seed: int = 0,
+    text_column: str | int | None = None,
+    **options: Any,  # noqa: ANN401
+) -> tuple[TextGenerator, list[int]]:
+    """Check the arguments of `generate`; the unread characters of each text are returned, too.
+
+    `options` are those of `GenerationOptions`.
+    """
+    chosen, beam = GenerationOptions(**options), options.get("beam")
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
@@ -293,13 +331,11 @@ def generate(
             f"samples is {samples} and beam is {beam}, but beam search does not sample",
             fix="use n_best for the number of continuations, or leave out beam",
         )
-    if stream:
-        _check_stream(text, samples, beam)
     if beam == 1:
-        options = GenerationOptions(
+        chosen = GenerationOptions(
             temperature=0.0,
-            repetition_penalty=repetition_penalty,
-            no_repeat_ngram_size=no_repeat_ngram_size,
+            repetition_penalty=chosen.repetition_penalty,
+            no_repeat_ngram_size=chosen.no_repeat_ngram_size,
         )
     model = open_language_model(model, "generate")
     texts = check_texts(text, text_column=text_column)
@@ -307,7 +343,7 @@ def generate(
     generator = TextGenerator(
         model=model,
         texts=texts,
-        options=options,
+        options=chosen,
         max_new_tokens=max_new_tokens,
         samples=samples,
         stop=stop,
@@ -315,11 +351,7 @@ def generate(
         include_stop_string=include_stop_string,
         seed=seed,
     )
-    if stream:
-        return GenerationStream(generator, unread[0])
-    found = generator.generate(progress)
-    results = [_make_result(generator, n, some, unread[n]) for n, some in enumerate(found)]
-    return results[0] if isinstance(text, str) else Results(results)
+    return generator, unread
 
 
 def _check_stream(text: object, samples: int, beam: int | None) -> None:
@@ -333,9 +365,10 @@ def _check_stream(text: object, samples: int, beam: int | None) -> None:
         )
 
 
-def _make_result(
+def make_result(
     generator: TextGenerator, number: int, hypotheses: Sequence[Hypothesis], truncated_chars: int
 ) -> Generations:
+    """The result of one of the texts."""
     text, decode_token = generator.texts[number], generator.model.decode_token
     continuations = [
         Generation(
