@@ -13,6 +13,7 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.wait import WebDriverWait
 
 # Without these Chromium looks for updates and its maker's hosts by itself. No host name resolves.
 _FLAGS = [
@@ -58,6 +59,9 @@ class Browser:
         self.driver.get_log("performance")
         self.driver.get_log("browser")
         self.driver.get(path.resolve().as_uri())
+        WebDriverWait(self.driver, 60).until(
+            lambda driver: driver.execute_script("return document.readyState") == "complete"
+        )
 
     def run(self, script: str, *arguments: object) -> Any:
         """The value of a script, run in the page."""

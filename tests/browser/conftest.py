@@ -7,6 +7,8 @@ import pytest
 
 from chromium import Browser, missing_browser, start_browser
 
+pytest.register_assert_rewrite("page_checks")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
