@@ -3,9 +3,10 @@
 b rows, t tokens, s source tokens, d width, c outputs, v vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,39 +36,41 @@ class Batch:
         """Number of rows."""
         return len(self.ids)
 
-    def repeat(self, times: int) -> "Batch":
-        """Every row so many times, the copies of a row next to each other."""
+    def select(self, rows: Tensor) -> "Batch":
+        """These rows, of which one may occur several times."""
         values: dict[str, Any] = {
-            field.name: one.repeat_interleave(times, 0)
+            field.name: one[rows]
             for field in fields(self)
             if (one := getattr(self, field.name)) is not None
         }
         return Batch(**values)
 
 
-class Score(Protocol):
+class Score(ABC):
     """The score of one output of a model, for each row of a batch."""
 
-    @property
-    def name(self) -> str:
-        """What it is the score of, for people."""
-        ...
+    position: Index  # of the token whose vector predicts it
+    name: str  # what it is the score of, for people
+
+    @abstractmethod
+    def evaluate(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logit of the output and its log-probability: b each."""
+
+    @abstractmethod
+    def log_probabilities(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The log-probabilities of all outputs that compete with it: b c."""
 
     def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
         """The logit of the output: b."""
-        ...
-
-    def log_probabilities(self, module: nn.Module, batch: Batch) -> Tensor:
-        """The log-probabilities of all outputs that compete with it: b c."""
-        ...
+        return self.evaluate(module, batch)[0]
 
     def log_probability(self, module: nn.Module, batch: Batch) -> Tensor:
         """The log-probability of the output: b."""
-        ...
+        return self.evaluate(module, batch)[1]
 
 
 @dataclass(frozen=True)
-class HeadScore:
+class HeadScore(Score):
     """One output of a task head: a token at a mask, a class, a tag, the start or end of an answer.
 
     The outputs of `span` compete with the same output at the other tokens, that of `choice` with
@@ -91,38 +94,39 @@ class HeadScore:
         )
         return logits
 
-    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
-        return _pick(self.logits(module, batch), _expand(self.index, batch))
+    def evaluate(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logit and the log-probability; of a number the number twice."""
+        if self.head == "span":
+            logits, index = self._position_logits(module, batch), _expand(self.position, batch)
+            return _pick(logits, index), _pick(log_softmax(logits), index)
+        logits, index = self.logits(module, batch), _expand(self.index, batch)
+        return _pick(logits, index), _pick(self._normalize(logits), index)
 
     def log_probabilities(self, module: nn.Module, batch: Batch) -> Tensor:
         """B c; of span b t, of choice b o with this option first; a number is returned as it is."""
         if self.head == "span":
-            return self._log_positions(module, batch)
-        logits = self.logits(module, batch)
+            return log_softmax(self._position_logits(module, batch))
+        return self._normalize(self.logits(module, batch))
+
+    def _normalize(self, logits: Tensor) -> Tensor:
         if self.head == "choice" and self.others is not None:
-            others = self.others.to(logits).expand(len(batch), -1)
+            others = self.others.to(logits).expand(len(logits), -1)
             return log_softmax(torch.cat([logits, others], -1))
         if self.activation == "softmax":
             return log_softmax(logits)
-        return F.logsigmoid(logits.float()) if self.activation == "sigmoid" else logits
+        return F.logsigmoid(logits) if self.activation == "sigmoid" else logits
 
-    def log_probability(self, module: nn.Module, batch: Batch) -> Tensor:
-        """That of the output; of a number the number."""
-        index = self.position if self.head == "span" else self.index
-        return _pick(self.log_probabilities(module, batch), _expand(index, batch))
-
-    def _log_positions(self, module: Any, batch: Batch) -> Tensor:  # noqa: ANN401
+    def _position_logits(self, module: Any, batch: Batch) -> Tensor:  # noqa: ANN401
+        """The output of every token: b t."""
         hidden = module(batch.ids, batch.mask, batch.type_ids)
         logits = module.logits(self.head, hidden)  # b t 2
         index = _expand(self.index, batch)[:, None, None].expand(-1, logits.shape[1], 1)
         chosen: Tensor = logits.gather(-1, index)[..., 0]
-        if batch.mask is not None:
-            chosen = chosen.masked_fill(~batch.mask.bool(), -torch.inf)
-        return log_softmax(chosen)
+        return chosen if batch.mask is None else chosen.masked_fill(~batch.mask.bool(), -torch.inf)
 
 
 @dataclass(frozen=True)
-class NextTokenScore:
+class NextTokenScore(Score):
     """A token after the token at `position`, of a causal encoder or a language model.
 
     An ELMo predicts with its forward direction.
@@ -152,20 +156,18 @@ class NextTokenScore:
         logits: Tensor = module.logits(_take(hidden, position))
         return logits
 
-    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
-        return _pick(self.logits(module, batch), _expand(self.id, batch))
+    def evaluate(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logit and the log-probability of the token: b each."""
+        logits, index = self.logits(module, batch), _expand(self.id, batch)
+        return _pick(logits, index), _pick(log_softmax(logits), index)
 
     def log_probabilities(self, module: nn.Module, batch: Batch) -> Tensor:
         """Of all tokens: b v."""
         return log_softmax(self.logits(module, batch))
 
-    def log_probability(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Of the token: b."""
-        return _pick(self.log_probabilities(module, batch), _expand(self.id, batch))
-
 
 @dataclass(frozen=True)
-class TranslationScore:
+class TranslationScore(Score):
     """A token of the target of a translator, given the source and the target tokens before it."""
 
     position: Index  # of the last target token that is read: 0 is bos, which predicts the first
@@ -182,16 +184,14 @@ class TranslationScore:
         logits: Tensor = module.logits(_take(hidden, _expand(self.position, batch)))
         return logits
 
-    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
-        return _pick(self.logits(module, batch), _expand(self.id, batch))
+    def evaluate(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The logit and the log-probability of the token: b each."""
+        logits, index = self.logits(module, batch), _expand(self.id, batch)
+        return _pick(logits, index), _pick(log_softmax(logits), index)
 
     def log_probabilities(self, module: nn.Module, batch: Batch) -> Tensor:
         """Of all tokens: b v."""
         return log_softmax(self.logits(module, batch))
-
-    def log_probability(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Of the token: b."""
-        return _pick(self.log_probabilities(module, batch), _expand(self.id, batch))
 
 
 def join_scores(scores: Sequence[S]) -> S:
@@ -206,6 +206,17 @@ def join_scores(scores: Sequence[S]) -> S:
             rows = [one.reshape(-1) for one in values]
             joined[field.name] = nn.utils.rnn.pad_sequence(rows, True, -torch.inf)
     return replace(first, **joined)  # type: ignore[type-var]
+
+
+def select_rows(score: S, rows: Tensor) -> S:
+    """The score of these rows of its batch, of which one may occur several times."""
+    values = {
+        field.name: value[rows.to(value.device)]
+        for field in fields(score)  # type: ignore[arg-type]
+        if isinstance(value := getattr(score, field.name), Tensor)
+        and value.dim() > (field.name == "others")
+    }
+    return replace(score, **values)  # type: ignore[type-var]
 
 
 def _expand(index: Index, batch: Batch) -> Tensor:
