@@ -45,6 +45,11 @@ class Batch:
         }
         return Batch(**values)
 
+    def repeat(self, times: int) -> "Batch":
+        """Every row so many times, the copies of a row next to each other."""
+        rows = torch.arange(len(self), device=self.ids.device)
+        return self.select(rows.repeat_interleave(times))
+
 
 class Score(ABC):
     """The score of one output of a model, for each row of a batch."""
