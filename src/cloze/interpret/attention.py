@@ -197,7 +197,7 @@ def _capture_parts(
     def record(submodule: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         assert isinstance(submodule, Attention | CrossAttention)
         some = choose_numbers("head", heads, submodule.num_heads)
-        query, key = submodule.compute_query_key(*inputs)  # 1 q h d
+        query, key, _ = submodule.compute_qkv(*inputs)  # 1 q h d
         weights = submodule.weights(*inputs)[0, some]  # h q k
         vectors = [one[0].transpose(0, 1)[some] for one in (query, key)]  # h q d
         if isinstance(submodule, RelativeAttention):

@@ -272,21 +272,37 @@ class Attention(nn.Module):
         query, key, value = qkv.chunk(3, -2)
         return query, key, value
 
+    def compute_qkv(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, each b t h d; keys and values of a cache that has the new ones."""
+        query, key, value = self.split_qkv(
+            self.qkv(x).unflatten(-1, (3 * self.num_heads, -1)), context
+        )
+        past = None if cache is None else cache.past
+        return (query, key, value) if past is None else (query, *past)
+
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of every head: b h q k."""
-        query, key = self.compute_query_key(x, context, cache)
+        query, key, _ = self.compute_qkv(x, context, cache)
         mask = context.attn_mask(self.window_size)
         return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
 
-    def compute_query_key(
-        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Queries (b q h d) and keys (b k h d), whose product is the score of a pair."""
-        qkv = self.qkv(x).unflatten(-1, (3 * self.num_heads, -1))
-        query, key, _ = self.split_qkv(qkv, context)
-        if cache is not None and cache.past is not None:  # it already contains the new key
-            key = cache.past.key
-        return query, key
+    def sequence_weights(self, x: Tensor, context: AttentionContext) -> list[Tensor]:
+        """The attention weights within each sequence of a `Packed` row: h t t each."""
+        assert isinstance(context.layout, Packed)
+        query, key, _ = self.compute_qkv(x, context)
+        found: list[Tensor] = []
+        for start, count, length in context.layout.runs:
+            run = slice(start, start + count * length)
+            q, k = (part[run].unflatten(0, (count, length)) for part in (query, key))  # b t h d
+            mask = context.run_mask(length, self.window_size)
+            found.extend(self._compute_run_weights(q, k, mask))
+        return found
+
+    def _compute_run_weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """The weights of sequences of one length: b t h d each -> b h t t."""
+        return compute_attention_weights(query.transpose(-3, -2), key.transpose(-3, -2), mask)
 
     def _attend_runs(
         self, parts: tuple[Tensor, ...], context: AttentionContext, dropout_p: float
@@ -372,19 +388,19 @@ class CrossAttention(nn.Module):
         both = F.linear(states, self.qkv.weight[width:], self.qkv.bias[width:])
         return KeyValue(*both.unflatten(-1, (2 * self.num_heads, -1)).chunk(2, -2))  # b s h d
 
+    def compute_qkv(
+        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The query of each target token (b t h d), key and value of each source token."""
+        encoder_kv = self._encoder_kv(context, cache)
+        return self._query(x.reshape(len(encoder_kv.key), -1, x.shape[-1])), *encoder_kv
+
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of each target token over the source tokens: b h t s."""
-        query, key = self.compute_query_key(x, context, cache)
+        query, key, _ = self.compute_qkv(x, context, cache)
         return compute_attention_weights(
             query.transpose(-3, -2), key.transpose(-3, -2), context.encoder_mask
         )
-
-    def compute_query_key(
-        self, x: Tensor, context: AttentionContext, cache: KVCache | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Queries of the target (b t h d) and keys of the source (b s h d)."""
-        key = self._encoder_kv(context, cache).key
-        return self._query(x.reshape(len(key), -1, x.shape[-1])), key
 
     def _encoder_kv(self, context: AttentionContext, cache: KVCache | None) -> KeyValue:
         if cache is not None and cache.encoder_kv is not None:

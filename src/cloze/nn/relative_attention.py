@@ -51,8 +51,13 @@ class RelativeAttention(Attention):
 
     def weights(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         """The attention weights of every head: b h q k."""
-        query, key = self.compute_query_key(x, context, cache)
-        bias = self._compute_bias(query, key, context)
+        query, key, _ = self.compute_qkv(x, context, cache)
+        return self._compute_weights(query, key, self._compute_bias(query, key, context))
+
+    def _compute_run_weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        return self._compute_weights(query, key, self._bias(query, None, mask))
+
+    def _compute_weights(self, query: Tensor, key: Tensor, bias: Tensor) -> Tensor:
         query, key = query.transpose(-3, -2), key.transpose(-3, -2)
         return (query @ key.mT / query.shape[-1] ** 0.5 + bias).softmax(-1)
 
