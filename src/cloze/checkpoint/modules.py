@@ -148,6 +148,13 @@ def _read_weights(
     """Read the weights of the module: stored tensors, joined, split and transposed by the rules."""
     wanted = {names[part] for rule in rules.values() for part in rule.names}
     tensors = read_weights({name: stored[name] for name in stored if name in wanted})
+    return convert_weights(rules, names, tensors)
+
+
+def convert_weights(
+    rules: Mapping[str, Rule], names: Mapping[str, str], tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The weights of the module from stored tensors; those that need no change share memory."""
     found = {}
     for name, rule in rules.items():
         parts = [tensors[names[part]] for part in rule.names]

@@ -6,7 +6,7 @@ decorator, so that type checkers find its signature here. This module imports no
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from cloze.config import suggest
@@ -102,11 +102,19 @@ explain: Explain = Explain()
 
 
 def find_view(name: object) -> Callable[..., "View"]:
-    """The function of a view."""
+    """The function of a view, which also accepts a transformers model and its tokenizer."""
     if name not in VIEWS:
         raise InputError(f"the view {name!r} is unknown", fix=suggest(str(name), VIEWS))
-    found: Callable[..., View] = resolve(VIEWS[str(name)].function)
-    return found
+    function: Callable[..., View] = resolve(VIEWS[str(name)].function)
+
+    @wraps(function)
+    def show(model: Any, *inputs: Any, **options: Any) -> "View":  # noqa: ANN401
+        from cloze.tasks.explain.open_model import adapt_model
+
+        model, inputs = adapt_model(model, inputs)
+        return function(model, *inputs, **options)
+
+    return show
 
 
 __all__ = ["VIEWS", "Explain", "explain"]
