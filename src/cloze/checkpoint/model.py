@@ -16,6 +16,7 @@ from cloze.checkpoint.methods import ModelMethods
 from cloze.checkpoint.task import (
     FEATURE_HEAD_FILE,
     FEATURE_WORDS_FILE,
+    SNAPSHOTS_FILE,
     TASK_FILE,
     TASK_HEADS,
     Task,
@@ -46,7 +47,13 @@ else:
     M, C = TypeVar("M"), TypeVar("C")
 
 # Files that not every model has. Without modules.json other pooling files have no effect.
-OPTIONAL_FILES = (TASK_FILE, FEATURE_HEAD_FILE, FEATURE_WORDS_FILE, MODULES_FILE)
+OPTIONAL_FILES = (
+    TASK_FILE,
+    FEATURE_HEAD_FILE,
+    FEATURE_WORDS_FILE,
+    MODULES_FILE,
+    SNAPSHOTS_FILE,
+)
 _MAX_SHOWN = 20  # labels of a model in a notebook
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
 

@@ -22,6 +22,7 @@ FEATURE_HEAD_KINDS = (
     "cnn",
 )  # the keys of `cloze.nn.feature_heads.FEATURE_HEADS`
 FEATURE_WORDS_FILE = "reader_words.json"  # the words of its own embeddings
+SNAPSHOTS_FILE = "snapshots.safetensors"  # word vectors during their training
 CONTEXTUAL = ("input", "output", "both", "none")  # where contextual vectors enter
 MAX_WORDS = 1 << 22  # of own embeddings
 MAX_KERNEL_SIZE = 31  # of a cnn

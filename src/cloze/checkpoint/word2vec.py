@@ -1,7 +1,8 @@
 """Word vectors on disk: model folders, and files of word2vec, GloVe and fastText.
 
 v words, d dimensions. A folder has `config.json`, `model.safetensors` (`vectors`, and
-`ngram_vectors` with character n-grams) and `vocabulary.tsv` (word TAB count).
+`ngram_vectors` with character n-grams) and `vocabulary.tsv` (word TAB count); if training kept
+snapshots, `snapshots.safetensors` has a tensor for each, by the number of words read.
 """
 
 import os
@@ -19,18 +20,20 @@ from safetensors.numpy import save_file
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.weights import WEIGHTS_FILE, check_tensor, read_array
+from cloze.checkpoint.task import SNAPSHOTS_FILE
+from cloze.checkpoint.weights import WEIGHTS_FILE, check_tensor, read_array, read_header
 from cloze.data.input_files import open_binary, split_endings
 from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, atomic_file, expand_user
 from cloze.interop.word2vec import MAX_WORD_BYTES, looks_like_vectors, read_vectors
 from cloze.interop.word2vec import write_vectors as write_word2vec
 from cloze.models.configs.word2vec import Word2VecConfig
-from cloze.models.word2vec import WordVectors
+from cloze.models.word2vec import Snapshots, WordVectors
 from cloze.text.word_tokenizer import WordTokenizer, read_max_length
 
 SUFFIXES = (".txt", ".vec", ".bin")  # of files of other programs, which may be compressed
 MAX_PHRASES = 5  # passes that join words
+MAX_DIGITS = 19  # of the number of words that training has read
 VOCABULARY_FILE = "vocabulary.tsv"
 _MAX_FIRST_LINE = 1 << 16  # bytes
 _AGAIN = "download or save the folder again"
@@ -58,6 +61,26 @@ def open_vectors(contents: FolderContents) -> WordVectors:
         char_ngrams=config.char_ngrams,
         ngram_vectors=arrays.get("ngram_vectors"),
         lowercase=config.lowercase,
+        snapshots=_read_snapshots(contents.body / SNAPSHOTS_FILE, config),
+    )
+
+
+def _read_snapshots(file: Path, config: Word2VecConfig) -> Snapshots | None:
+    """The snapshots of a folder; None if it has none."""
+    if not file.is_file():
+        return None
+    stored = read_header(file)
+    if not stored or not all(name.isdecimal() and len(name) < MAX_DIGITS for name in stored):
+        raise FolderError(f"{file.name} has tensors that are no snapshots", fix=_AGAIN)
+    names = sorted(stored, key=int)
+    words = stored[names[0]].shape[0] if stored[names[0]].shape else 0
+    if not 1 <= words <= config.vocab_size:
+        raise FolderError(f"{file.name} has vectors of {words:,} words", fix=_AGAIN)
+    for name in names:
+        check_tensor(name, stored[name], (words, config.hidden_size))
+    return Snapshots(
+        words_read=tuple(map(int, names)),
+        vectors=np.stack([read_array(name, stored[name]) for name in names]),
     )
 
 
@@ -71,6 +94,10 @@ def write_vectors(model: Model[WordVectors, Word2VecConfig], folder: Path) -> No
         "".join(map(_format_line, *_make_columns(vectors))).encode()
     )
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "np"})
+    if vectors.snapshots is not None:
+        steps = zip(vectors.snapshots.words_read, vectors.snapshots.vectors, strict=True)
+        copies = {str(read): np.ascontiguousarray(one, np.float32) for read, one in steps}
+        save_file(copies, folder / SNAPSHOTS_FILE, metadata={"format": "np"})
 
 
 def make_vector_model(

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cloze.cli import explain_vectors
 from cloze.cli.common import Device, Dtype, Force, Json, ModelFolder, Quiet
 from cloze.cli.format import print_json, print_text
 
@@ -31,7 +32,10 @@ def explain() -> None:
     """Show how a model reads a text: attention, saliency, neurons, layers and others."""
 
 
-SUBCOMMANDS: dict[str, Callable[..., None]] = {"attention": attention}
+SUBCOMMANDS: dict[str, Callable[..., None]] = {
+    "attention": attention,
+    "neurons": explain_vectors.neurons,
+}
 """The views in the order of the help."""
 SUBCOMMAND_METAVAR = "VIEW MODEL TEXT"
 

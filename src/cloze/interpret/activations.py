@@ -1,4 +1,4 @@
-"""The activations of a model's neurons, recorded with hooks that are removed on exit.
+"""The activations of a model's neurons.
 
 A neuron is a unit of a feed-forward network, after its activation function, or of a recurrent
 layer. Only positive activations are recorded, others are 0. b rows, t tokens, n neurons.
@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from torch import Tensor, nn
 
 from cloze.config import suggest
 from cloze.errors import InputError
-from cloze.interpret.gates import list_recurrent_layers
+from cloze.interpret.capture import capture
+from cloze.interpret.recurrent import list_recurrent_layers
 from cloze.nn.block import FeedForward
 
 
@@ -116,20 +117,6 @@ def capture_activations(
 
     with ExitStack() as stack:
         for layer in layers:
-            stack.callback(_add_hook(layer, store).remove)
+            kind = "recurrent" if layer.is_recurrent else "ffn"
+            stack.enter_context(capture(layer.module, kind, reduce=partial(store, layer)))
         yield captured
-
-
-def _add_hook(layer: NeuronLayer, store: Callable[[NeuronLayer, Tensor], None]) -> Any:  # noqa: ANN401
-    if isinstance(layer.module, FeedForward):
-        # what `down` reads: fused and plain blocks compute it in different ways
-
-        def record_input(module: nn.Module, inputs: tuple[Any, ...]) -> None:  # noqa: ARG001
-            store(layer, inputs[0])
-
-        return layer.module.down.register_forward_pre_hook(record_input)
-
-    def record_output(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401, ARG001
-        store(layer, output[0])
-
-    return layer.module.register_forward_hook(record_output)

@@ -3,17 +3,14 @@
 torch's layers return hidden states only. b rows, t tokens, h units, p width of a projection.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cloze.models.elmo import Elmo
 from cloze.nn.projected_lstm import ProjectedLSTM
-from cloze.nn.recurrent import RecurrentEncoder, StackedRNN
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,62 +103,3 @@ def _run_rnn(layer: Any, x: Tensor, state: list[Tensor]) -> Iterator[_Step]:  # 
     for inputs in _project_inputs(layer, x):
         hidden = activation(inputs + _project_hidden(layer, hidden))
         yield {}, {}, {"hidden": hidden}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RecurrentLayer:
-    """One direction of a recurrent layer of a model."""
-
-    name: str  # 1, or 1.forward and 1.backward
-    module: nn.RNNBase
-    is_backward: bool = False  # it reads from the last token to the first
-
-
-def list_recurrent_layers(module: nn.Module) -> list[RecurrentLayer]:
-    """The recurrent layers that read the text, from the lowest; empty if there are none."""
-    found: list[RecurrentLayer] = []
-    for part in module.modules():
-        directions: list[Any] = []
-        if isinstance(part, StackedRNN):
-            directions = [(layer,) for layer in part.layers]
-        elif isinstance(part, RecurrentEncoder):
-            directions = [tuple(layer.children()) for layer in part.layers]
-        elif isinstance(part, Elmo):
-            directions = list(zip(part.forward_layers, part.backward_layers, strict=True))
-        for number, (forward, *backward) in enumerate(directions, 1):
-            name = f"{number}.forward" if backward else f"{number}"
-            found.append(RecurrentLayer(name=name, module=forward))
-            found += [
-                RecurrentLayer(name=f"{number}.backward", module=one, is_backward=True)
-                for one in backward
-            ]
-    return found
-
-
-@contextmanager
-def capture_gates(layers: Sequence[RecurrentLayer]) -> Iterator[list[Gates]]:
-    """Record the gates of recurrent layers at each of their calls, in the order of the calls.
-
-    The gates of a backward layer are in the order of the text, which must be one text without
-    padding. The hooks are removed on exit.
-
-        with capture_gates(list_recurrent_layers(module)) as captured:
-            module(input_ids)
-    """
-    captured: list[Gates] = []
-
-    def make_hook(layer: RecurrentLayer) -> Callable[..., None]:
-        def record(module: nn.Module, inputs: tuple[Any, ...]) -> None:  # noqa: ARG001
-            x, state = inputs[0], inputs[1] if len(inputs) > 1 else None
-            parts = () if state is None else (state,) if isinstance(state, Tensor) else tuple(state)
-            gates = compute_gates(layer.module, x, parts)
-            captured.append(gates.flip() if layer.is_backward else gates)
-
-        return record
-
-    hooks = [layer.module.register_forward_pre_hook(make_hook(layer)) for layer in layers]
-    try:
-        yield captured
-    finally:
-        for hook in hooks:
-            hook.remove()

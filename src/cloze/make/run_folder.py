@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from cloze import __version__
 from cloze.checkpoint.atomic import atomic_files, translate_write_errors
 from cloze.checkpoint.source import PENDING_MODEL
-from cloze.checkpoint.task import FEATURE_HEAD_FILE, TASK_FILE
+from cloze.checkpoint.task import FEATURE_HEAD_FILE, SNAPSHOTS_FILE, TASK_FILE
 from cloze.checkpoint.weights import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE
 from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
@@ -55,6 +55,7 @@ _MODEL = (
         "model-*-of-*.safetensors",
         TASK_FILE,
         FEATURE_HEAD_FILE,
+        SNAPSHOTS_FILE,
         WORDS,
         *_TOKENIZER_FILES,
     ),

@@ -102,6 +102,7 @@ def train_word2vec(
             char_ngrams=config.char_ngrams,
             ngram_vectors=learned.gram_vectors,
             lowercase=text.lowercase,
+            snapshots=learned.snapshots,
         )
         model = make_vector_model(vectors, {"run": asdict(settings), "vocabulary": asdict(text)})
         if folder is not None:

@@ -25,6 +25,14 @@ MAX_CHARS = 128  # of an unknown word whose n-grams are looked up; longer ones a
 _SUGGESTED = 20_000  # the most frequent words, among which similar spellings are searched
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshots:
+    """Vectors of the most frequent words during training, in order."""
+
+    words_read: tuple[int, ...]  # s: number of words that training had read
+    vectors: Floats  # s v d
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WordVectors:
     """Words and their vectors, the most frequent words first if their counts are known.
@@ -41,6 +49,7 @@ class WordVectors:
     char_ngrams: CharNGrams | None = None
     ngram_vectors: Floats | None = None  # b d, with `char_ngrams`
     lowercase: bool = False  # words are looked up in lower case
+    snapshots: Snapshots | None = None  # of the training, if they were kept
 
     def __repr__(self) -> str:
         ngrams = "" if self.char_ngrams is None else f", char_ngrams={self.char_ngrams}"

@@ -152,6 +152,11 @@ class Word2VecRun(Config):
     ] = 0
     # with one thread the vectors are the same every time, bit for bit
     threads: Annotated[int, Range(1, 1024), Help("Number of threads"), Flag("--threads", "N")] = 2
+    snapshots: Annotated[
+        int,
+        Range(0, 40),
+        Help("Copies of the vectors to keep, each at half of the training of the next; 0: none"),
+    ] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

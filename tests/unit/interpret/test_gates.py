@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.interpret.gates import capture_gates, compute_gates, list_recurrent_layers
+from cloze.interpret.gates import compute_gates
+from cloze.interpret.recurrent import capture_gates, list_recurrent_layers
 from cloze.models.build import build
 from cloze.models.configs.elmo import ElmoConfig
 from cloze.models.configs.seq2seq import Seq2SeqConfig
@@ -100,4 +101,4 @@ def test_the_layers_of_a_model_are_captured_in_the_order_of_the_text(name):
         residual = below if name == "elmo" else 0  # ELMo adds the layer below
         torch.testing.assert_close(found + residual, expected, rtol=0, atol=1e-12)
         below = expected
-    assert not any(layer.module._forward_pre_hooks for layer in layers)
+    assert not any(layer.module._forward_hooks for layer in layers)

@@ -17,6 +17,7 @@ from cloze.tasks.explain.views import VIEWS
 if TYPE_CHECKING:
     from cloze.plot.view import View
     from cloze.tasks.explain import attention as _attention
+    from cloze.tasks.explain import neurons as _neurons
 
 
 class Explain:
@@ -24,6 +25,7 @@ class Explain:
 
     if TYPE_CHECKING:
         attention = staticmethod(_attention.attention)
+        neurons = staticmethod(_neurons.neurons)
 
     def __call__(
         self,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import InputError, MissingExtraError
 from cloze.models.configs.word2vec import Word2VecConfig
+from cloze.models.word2vec import Snapshots
 from cloze.progress import ProgressCallback
 from cloze.train.config import Word2VecRun
 from cloze.train.word2vec.corpus import EncodedCorpus
@@ -25,6 +26,8 @@ from cloze.train.word2vec.lookup_tables import (
 if TYPE_CHECKING:
     from cloze.train.word2vec.kernel import LookupTables, Tables, WindowSettings
 
+SNAPSHOT_WORDS = 20_000  # the most frequent words, whose vectors are kept in snapshots
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedVectors:
@@ -33,6 +36,7 @@ class TrainedVectors:
     vectors: NDArray[np.float32]  # v d
     gram_vectors: NDArray[np.float32] | None  # buckets d
     trained: int  # words trained on, without those that subsampling dropped
+    snapshots: Snapshots | None = None
 
 
 def train_vectors(
@@ -67,6 +71,7 @@ def train_vectors(
         vectors=vectors,
         gram_vectors=table[rows:] if config.char_ngrams else None,
         trained=run.trained,
+        snapshots=run.make_snapshots(),
     )
 
 
@@ -94,6 +99,10 @@ class _Run:
         self.trained = 0
         self.failure: BaseException | None = None
         self._seen = 0
+        self._config = config
+        # before the end, half of the training, a quarter …: neighbors change most at the beginning
+        self._due = [0.5**power for power in range(1, settings.snapshots + 1)]
+        self._snapshots: list[tuple[int, NDArray[np.float32]]] = []
         self._lock = threading.Lock()
         self._chunks = self._all_chunks()
 
@@ -127,6 +136,8 @@ class _Run:
             epoch, number, first, last = chunk
             ids, ends = self.corpus.read(first, last)
             done = self._seen / total
+            if self._due and done >= self._due[-1]:
+                self._take_snapshot(done)
             self._seen += len(ids)
             if self.progress:
                 self.progress("words trained on", self._seen, total)
@@ -145,6 +156,28 @@ class _Run:
         with self._lock:
             self.trained += int(trained)
         return True
+
+    def _take_snapshot(self, done: float) -> None:
+        """Copy the vectors of the most frequent words; other threads may be changing them."""
+        while self._due and done >= self._due[-1]:
+            self._due.pop()
+        self._snapshots.append((self._seen, self._copy_vectors()))
+
+    def _copy_vectors(self) -> NDArray[np.float32]:
+        count = min(len(self.corpus.vocabulary.words), SNAPSHOT_WORDS)
+        if self._config.char_ngrams:
+            return _compose_vectors(self.tables.inputs, self.lookup, count).astype(np.float32)
+        return self.tables.inputs[:count].copy()
+
+    def make_snapshots(self) -> Snapshots | None:
+        """The snapshots and, as the last one, the trained vectors; None if none were wanted."""
+        if not self.settings.snapshots:
+            return None
+        found = [*self._snapshots, (self._seen, self._copy_vectors())]
+        return Snapshots(
+            words_read=tuple(words for words, _ in found),
+            vectors=np.stack([vectors for _, vectors in found]),
+        )
 
 
 def build_lookup_tables(
@@ -205,9 +238,12 @@ def init_tables(corpus: EncodedCorpus, settings: Word2VecRun, config: Word2VecCo
     return Tables(inputs, np.zeros((len(counts), config.hidden_size), np.float32), shifts)
 
 
-def _compose_vectors(table: NDArray[np.float32], lookup: "LookupTables") -> NDArray[np.float32]:
-    """The vector of each word: the mean of its own row and those of its n-grams."""
+def _compose_vectors(
+    table: NDArray[np.float32], lookup: "LookupTables", count: int | None = None
+) -> NDArray[np.float32]:
+    """The vector of each of the first words: the mean of its own row and those of its n-grams."""
     starts, rows = lookup.gram_starts, lookup.gram_rows
+    starts = starts if count is None else starts[: count + 1]
     return np.stack(
         [
             (table[word] + table[rows[first:last]].sum(0)) / (1 + last - first)

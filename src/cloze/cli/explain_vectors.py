@@ -1,0 +1,78 @@
+"""The options of `cloze explain` for neurons, vectors and older models; see `cli/explain.py`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloze.cli.common import TextColumn
+
+CORPUS = "Corpus"
+
+
+def neurons(
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="[TEXT]", help="The text; not needed with --corpus."),
+    ] = None,
+    *,
+    pair: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Second text of a pair (encoders only).")
+    ] = None,
+    target_text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What the decoder of a translator reads (default: its translation).",
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYERS",
+            help="Layers such as 3, 1,2 or 2-4; -1 is the last; of a translator encoder.1 or "
+            "decoder.1 (default: all).",
+        ),
+    ] = None,
+    factors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Number of factors, or several such as 2-8 (default: 6, fewer for a short text).",
+        ),
+    ] = None,
+    clusters: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Number of clusters, 0 for none (default: 6, fewer for a short text).",
+        ),
+    ] = None,
+    shown: Annotated[
+        int, typer.Option(metavar="N", help="Number of neurons in the heat map.")
+    ] = 40,
+    special_tokens: Annotated[
+        bool, typer.Option("--special-tokens", help="Include special tokens such as [CLS].")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of factors and clusters.")
+    ] = 0,
+    neuron: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER:NUMBER", help="A neuron, such as 3:120; may be repeated."),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=CORPUS,
+            help="File, folder or glob with texts: show the tokens that excite --neuron most.",
+        ),
+    ] = None,
+    text_column: TextColumn = None,
+    top: Annotated[
+        int,
+        typer.Option(metavar="N", rich_help_panel=CORPUS, help="Number of tokens for each neuron."),
+    ] = 20,
+) -> None:
+    """Show which neurons are active where, their factors and clusters, and what excites them."""
