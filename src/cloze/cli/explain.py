@@ -24,8 +24,42 @@ Pair = Annotated[
 ]
 
 
-def attention(*, pair: Pair = None) -> None:
-    """Show how much each token attends to each other token."""
+def attention(
+    *,
+    pair: Pair = None,
+    target_text: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Translation of the text (default: the model's own)."),
+    ] = None,
+    layers: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Include this layer only (repeatable; default: all)."),
+    ] = None,
+    heads: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Include this head only (repeatable; default: all)."),
+    ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Layer that is shown first (default: the middle one)."),
+    ] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Only head that is shown first (default: all)."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Token or word that is selected first."),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Show how the score of --token and this token is computed, in --layer and --head.",
+        ),
+    ] = None,
+) -> None:
+    """Show how much each token attends to each other token, in every layer and head."""
 
 
 def explain() -> None:

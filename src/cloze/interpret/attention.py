@@ -4,6 +4,7 @@ l layers, h heads, q queries, k keys, d head size; s source tokens, t target tok
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +15,15 @@ from torch import Tensor, nn
 
 from cloze.checkpoint.model import Model
 from cloze.errors import InputError
+from cloze.interpret.capture import Captured, QueryKeyValue, capture, select_numbers
 from cloze.models.seq2seq import Seq2Seq
 from cloze.models.transformer import Transformer
-from cloze.nn.attention import Attention, CrossAttention
 from cloze.nn.relative_attention import RelativeAttention
 from cloze.nn.utils import eval_mode
 from cloze.plot.attention_data import Floats, HeadVectors
 
 ENCODER, DECODER, CROSS = "encoder", "decoder", "cross-attention"
 SELF, ALIGNMENT = "self-attention", "alignment"
-_Parts = dict[str, tuple[nn.Module, type[Attention] | type[CrossAttention]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,8 +83,9 @@ def compute_attention(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> list[AttentionWeights]:
-    """Compute the attention of one text, given as ids; `layers` and `heads` count from 1.
+    """Compute the attention of one text, given as ids.
 
+    `layers` and `heads` are numbers from 1; −1 is the last.
     An encoder and a language model have self-attention. A translator also needs the ids of the
     target with its end: the rows of the decoder are its inputs (the begin token and all but the
     last), those of cross-attention and of alignments the tokens that it predicts.
@@ -97,14 +98,14 @@ def compute_attention(
             inputs = torch.tensor([[model.config.bos_id, *target_ids[:-1]]], device=model.device)
             if isinstance(module, Seq2Seq):
                 return [_compute_alignment(module, source, real, inputs)]
-            parts: _Parts = {
-                ENCODER: (module.encoder, Attention),
-                DECODER: (module.decoder, Attention),
-                CROSS: (module.decoder, CrossAttention),
+            parts: dict[str, tuple[str, str, str | None]] = {
+                ENCODER: ("attention", "qkv", "encoder"),
+                DECODER: ("attention", "qkv", "decoder"),
+                CROSS: ("cross_attention", "cross_qkv", "decoder"),
             }
             arguments: tuple[Any, ...] = (source, real, inputs)
         else:
-            parts = {SELF: (module, Attention)}
+            parts = {SELF: ("attention", "qkv", None)}
             types = None if type_ids is None else torch.tensor([list(type_ids)]).to(source)
             arguments = (source, None, types)
         return _capture_parts(module, parts, arguments, layers, heads)
@@ -147,19 +148,6 @@ def attend_between(
     return found
 
 
-def choose_numbers(name: str, chosen: Sequence[int] | None, count: int) -> list[int]:
-    """The indices of layers or heads that are given by their numbers from 1; None: all."""
-    if chosen is None:
-        return list(range(count))
-    wrong = [number for number in chosen if not 1 <= number <= count]
-    if wrong or not chosen:
-        raise InputError(
-            f"{name} {wrong[0] if wrong else '(none)'} does not exist: the model has {count}",
-            fix=f"use numbers from 1 to {count}",
-        )
-    return [number - 1 for number in chosen]
-
-
 def _compute_alignment(
     module: Seq2Seq, source: Tensor, real: Tensor, inputs: Tensor
 ) -> AttentionWeights:
@@ -179,53 +167,64 @@ def _compute_alignment(
 
 def _capture_parts(
     module: nn.Module,
-    parts: _Parts,
+    parts: dict[str, tuple[str, str, str | None]],
     arguments: tuple[Any, ...],
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
 ) -> list[AttentionWeights]:
-    """Run the module once, and read each of the parts."""
-    chosen = {}
-    for name, (part, kind) in parts.items():
-        modules = [one for one in part.modules() if isinstance(one, kind)]
-        if not modules:
-            raise InputError(f"this model has no {name}", fix="use a Transformer")
-        numbers = choose_numbers("layer", layers, len(modules))
-        chosen[name] = [(number + 1, modules[number]) for number in numbers]
-    found: dict[nn.Module, tuple[Tensor, ...]] = {}
+    """Run the module once, and record the kinds of parts (weights, vectors) of each stack."""
 
-    def record(submodule: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-        assert isinstance(submodule, Attention | CrossAttention)
-        some = choose_numbers("head", heads, submodule.num_heads)
-        query, key, _ = submodule.compute_qkv(*inputs)  # 1 q h d
-        weights = submodule.weights(*inputs)[0, some]  # h q k
-        vectors = [one[0].transpose(0, 1)[some] for one in (query, key)]  # h q d
-        if isinstance(submodule, RelativeAttention):
-            vectors.append(submodule.distance_vectors(query.shape[1])[some])
-        found[submodule] = tuple(one.float().cpu() for one in (weights, *vectors))
+    def select_heads(weights: Tensor) -> Floats:
+        return _to_numpy(weights[0], _select_heads(heads, weights.shape[1]))
 
-    submodules = [one for pairs in chosen.values() for _, one in pairs]
-    hooks = [one.register_forward_hook(record) for one in submodules]
-    try:
+    def select_vectors(qkv: QueryKeyValue) -> tuple[Floats, Floats]:
+        some = _select_heads(heads, qkv.query.shape[2])
+        query, key = (_to_numpy(one[0].transpose(0, 1), some) for one in qkv[:2])  # h t d
+        return query, key
+
+    found = {}
+    with ExitStack() as stack:
+        for name, (kind, vectors, where) in parts.items():
+            chosen: dict[str, Any] = {"layers": layers, "stack": where}
+            found[name] = (
+                stack.enter_context(capture(module, kind, reduce=select_heads, **chosen)),
+                stack.enter_context(capture(module, vectors, reduce=select_vectors, **chosen)),
+            )
         module(*arguments)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return [_join_layers(name, pairs, found, heads) for name, pairs in chosen.items()]
+    return [_join_layers(name, *both, heads) for name, both in found.items()]
 
 
 def _join_layers(
-    name: str,
-    modules: Sequence[tuple[int, nn.Module]],
-    found: dict[nn.Module, tuple[Tensor, ...]],
-    heads: Sequence[int] | None,
+    name: str, captured: Captured, vectors: Captured, heads: Sequence[int] | None
 ) -> AttentionWeights:
-    columns = zip(*(found.pop(one) for _, one in modules), strict=True)
-    weights, queries, keys, *rest = (torch.stack(column).numpy() for column in columns)
+    if not captured:
+        raise InputError(f"this model has no {name}", fix="use a Transformer")
+    queries, keys = (np.stack(part) for part in zip(*vectors, strict=True))
+    modules = [source.module for source in captured.sources]
+    some = _select_heads(heads, modules[0].num_heads)  # type: ignore[arg-type]
+    distances = [
+        _to_numpy(one.distance_vectors(queries.shape[2]), some)
+        for one in modules
+        if isinstance(one, RelativeAttention)
+    ]
     return AttentionWeights(
         name=name,
-        weights=weights,
-        layers=tuple(number for number, _ in modules),
-        heads=tuple(heads or range(1, weights.shape[1] + 1)),
-        vectors=HeadVectors(queries=queries, keys=keys, distances=rest[0] if rest else None),
+        weights=np.stack(captured),
+        layers=tuple(source.layer for source in captured.sources),
+        heads=tuple(number + 1 for number in some),
+        vectors=HeadVectors(
+            queries=queries, keys=keys, distances=np.stack(distances) if distances else None
+        ),
     )
+
+
+def _select_heads(heads: Sequence[int] | None, count: int) -> list[int]:
+    """The indices of heads that are given by their numbers from 1; None: all."""
+    if heads is None:
+        return list(range(count))
+    return [number - 1 for number in sorted(select_numbers("head", heads, count))]
+
+
+def _to_numpy(tensor: Tensor, heads: Sequence[int]) -> Floats:
+    found: Floats = tensor[heads].float().cpu().numpy()
+    return found

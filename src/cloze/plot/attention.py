@@ -7,7 +7,6 @@ layers, heads and tokens, and the products of query and key.
 l layers, h heads, q queries, k keys.
 """
 
-import colorsys
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +110,7 @@ class AttentionMap:
 class AttentionFigure(Figure):
     """Lines from token to tokens, a matrix, and a small picture of every layer and head."""
 
-    script: ClassVar[str] = "attention"
+    script: ClassVar[str] = "attention_data attention_panels attention"
 
     title: str
     maps: Sequence[AttentionMap]
@@ -173,7 +172,7 @@ class AttentionFigure(Figure):
         maps = []
         for one, selection in zip(self.maps, self.selections, strict=True):
             vectors = one.vectors
-            small = vectors is not None and vectors.size <= MAX_VECTORS // len(self.maps)
+            layer = min(self._layer_index(), len(one.layers) - 1)
             maps.append(
                 {
                     "name": one.name,
@@ -181,8 +180,12 @@ class AttentionFigure(Figure):
                     "keys": one.keys.to_dict(),
                     "layers": list(one.layers),
                     "heads": list(one.heads),
+                    "colors": [
+                        [color_head(n, len(one.heads), dark=dark) for n in range(len(one.heads))]
+                        for dark in (False, True)
+                    ],
                     "weights": selection.to_dict(),
-                    "vectors": vectors.to_dict() if vectors is not None and small else None,
+                    "vectors": vectors and vectors.to_dict(MAX_VECTORS // len(self.maps), layer),
                 }
             )
         return {
@@ -274,12 +277,38 @@ class AttentionFigure(Figure):
         yield from found[-_MAX_LINES:]
 
 
-def color_head(head: int, heads: int) -> str:
-    """The color of a head: hues around the circle; neighbours also differ in lightness."""
-    hue = (head / max(heads, 1) + 0.57) % 1.0
-    lightness = (0.5, 0.4, 0.6)[head % 3] if heads > 3 else 0.48  # noqa: PLR2004
-    channels = colorsys.hls_to_rgb(hue, lightness, 0.72)
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
+def color_head(head: int, heads: int, *, dark: bool = False) -> str:
+    """The color of a head, for a light or a dark background.
+
+    Hues go around the circle of OKLCH (Ottosson 2020), where colors of one lightness look equally
+    light, so that no head is fainter than the others; neighbours differ in lightness, too.
+    """
+    lightness = (0.55, 0.64, 0.48)[head % 3] if heads > 3 else 0.56  # noqa: PLR2004
+    if dark:
+        lightness += 0.17
+    hue = 2 * math.pi * (head / max(heads, 1) + 0.69)
+    a, b = 0.15 * math.cos(hue), 0.15 * math.sin(hue)
+    long, medium, short = (
+        (lightness + x * a + y * b) ** 3
+        for x, y in (
+            (0.3963377774, 0.2158037573),
+            (-0.1055613458, -0.0638541728),
+            (-0.0894841775, -1.2914855480),
+        )
+    )
+    channels = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{_encode_channel(channel):02x}" for channel in channels)
+
+
+def _encode_channel(linear: float) -> int:
+    """A channel of sRGB, 0 … 255."""
+    value = min(max(linear, 0.0), 1.0)
+    encoded = 12.92 * value if value <= 0.0031308 else 1.055 * value ** (1 / 2.4) - 0.055  # noqa: PLR2004
+    return round(255 * encoded)
 
 
 def _draw_pictures(one: AttentionMap) -> tuple[list[Element], float]:

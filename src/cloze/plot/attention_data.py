@@ -19,9 +19,9 @@ from cloze.errors import InputError
 
 Floats = NDArray[np.float32]
 
-MAX_WEIGHTS = 3_000_000  # of a page; each needs about two bytes
+MAX_WEIGHTS = 2_500_000  # of a page; each needs about two bytes
 MAX_PRECISE = 400_000  # up to this number, weights have two bytes, else one
-MAX_VECTORS = 1_500_000  # numbers in the queries and keys of a page; each needs two bytes
+MAX_VECTORS = 700_000  # numbers in the queries and keys of a page; each needs two bytes
 _CODES = 65_535
 _STEP = 255  # the largest distance between two keys in one byte; 0 means 255 without a key
 
@@ -125,11 +125,19 @@ class HeadVectors:
         """How many numbers there are."""
         return sum(part.size for part in self._parts().values())
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object for the script: integers, and their unit for each head."""
+    def to_dict(self, max_size: int, layer: int) -> dict[str, Any] | None:
+        """The JSON object for the script: integers, and their unit for each head.
+
+        If there are more than `max_size` numbers, those of one layer; None if these are too many.
+        """
+        alone = None if self.size <= max_size else layer
+        if alone is not None and self.size > max_size * len(self.queries):
+            return None
+        chosen = slice(None) if alone is None else slice(alone, alone + 1)
         return {
             "size": self.queries.shape[-1],
-            **{name: _encode_vectors(part) for name, part in self._parts().items()},
+            "layer": alone,
+            **{name: _encode_vectors(part[chosen]) for name, part in self._parts().items()},
         }
 
     def _parts(self) -> dict[str, Floats]:

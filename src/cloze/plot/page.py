@@ -317,8 +317,8 @@ def list_parts(parts: Iterable[PagePart]) -> Iterator[PagePart]:
 
 def list_scripts(parts: Iterable[PagePart]) -> list[str]:
     """The names of the scripts that parts need, each once, in order."""
-    names = (getattr(part, "script", "") for part in list_parts(parts))
-    return list(dict.fromkeys(filter(None, names)))
+    names = (name for part in list_parts(parts) for name in getattr(part, "script", "").split())
+    return list(dict.fromkeys(names))
 
 
 def to_json_value(value: Cell) -> Cell:

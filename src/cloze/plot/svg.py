@@ -126,7 +126,7 @@ class Figure(ABC):
     """A figure that is one SVG, with light and dark colors.
 
     An interactive figure names its script: a page contains plot/scripts/NAME.js and, if there is
-    one, NAME.css once for all figures with that script.
+    one, NAME.css once for all figures with that script. Several names are separated by spaces.
     """
 
     script: ClassVar[str] = ""
@@ -155,7 +155,8 @@ class Figure(ABC):
 
     def standalone_svg(self) -> Element:
         """The SVG with its style and a background."""
-        style = Element("style", load_asset("chart.css") + load_style(self.script))
+        styles = [load_asset("chart.css"), *map(load_style, self.script.split())]
+        style = Element("style", "".join(styles))
         background = Element(
             "rect", x=-MARGIN, y=-MARGIN, width="100%", height="100%", class_="ground"
         )

@@ -63,11 +63,11 @@ def test_the_products_of_a_pair_add_up_to_its_score(family):
 def test_layers_and_heads_are_selected_by_number():
     model = make_model("bert")
     (whole,) = compute_attention(model, IDS)
-    (part,) = compute_attention(model, IDS, layers=[3, 1], heads=[2])
-    assert (part.layers, part.heads) == ((3, 1), (2,))
-    np.testing.assert_array_equal(part.weights, whole.weights[[2, 0]][:, [1]])
+    (part,) = compute_attention(model, IDS, layers=[-1, 1], heads=[2])
+    assert (part.layers, part.heads) == ((1, 3), (2,))
+    np.testing.assert_array_equal(part.weights, whole.weights[[0, 2]][:, [1]])
     assert part.explain_score(1, 2, 0, 1).score == whole.explain_score(1, 2, 0, 1).score
-    with raises(InputError, "layer 4", "3", fix="1 to 3"):
+    with raises(InputError, "layer 4", fix="1 to 3"):
         compute_attention(model, IDS, layers=[4])
     with raises(InputError, "head 0", fix="1 to 2"):
         compute_attention(model, IDS, heads=[0])

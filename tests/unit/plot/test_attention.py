@@ -97,11 +97,21 @@ def test_the_page_of_512_tokens_is_smaller_than_10_megabytes():
     one = make_map(512, 512, layers=1, heads=1)
     weights = np.tile(one.weights, (12, 12, 1, 1))
     numbers = list(range(1, 13))
-    figure = AttentionFigure(
-        title="A", maps=[replace(one, weights=weights, layers=numbers, heads=numbers)]
+    vectors = np.zeros((12, 12, 512, 64), np.float32)
+    whole = replace(
+        one,
+        weights=weights,
+        layers=numbers,
+        heads=numbers,
+        vectors=HeadVectors(queries=vectors, keys=vectors),
     )
-    assert len(str(figure.element())) < 9_500_000
-    assert figure.retained_attention > 0.7
+    figure = AttentionFigure(title="A", maps=[whole], layer=3)
+    text = str(figure.element())
+    assert len(text) < 9_500_000
+    assert figure.retained_attention > 0.6
+    assert '"vectors":null' in text  # too many even of one layer
+    fewer = HeadVectors(queries=vectors[..., :32], keys=vectors[..., :32])
+    assert fewer.to_dict(700_000, 2)["layer"] == 2
 
 
 def read_script_data(figure):
