@@ -24,7 +24,9 @@ class _Method:
         self.find = find
 
     def __get__(self, model: object, owner: type) -> Callable[..., Any]:
-        bound: Callable[..., Any] = self.find().__get__(model, owner)
+        found = self.find()
+        bind = getattr(found, "bind_model", None)  # of `cloze.explain`, which has functions
+        bound: Callable[..., Any] = bind(model) if bind else found.__get__(model, owner)
         return bound
 
 

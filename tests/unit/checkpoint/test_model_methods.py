@@ -43,7 +43,7 @@ def test_every_function_of_a_model_is_a_method():
     }
     assert {name for name, parameter in first.items() if parameter == "model"} - {"glue"} == {
         *METHODS
-    } - {"export"}
+    } - {"export", "explain"}
 
 
 def test_a_method_returns_what_its_function_returns():
@@ -59,6 +59,16 @@ def test_a_method_returns_what_its_function_returns():
     words = vectors()
     assert words.similar("cat") == cloze.similar(words, "cat")
     assert words.analogy("cat", "dog", "mat") == cloze.analogy(words, "cat", "dog", "mat")
+
+
+def test_the_views_of_a_model_are_those_of_the_function():
+    model = tiny_model("mlm")
+    expected = cloze.explain(model, "the cat", view="attention").to_dict()
+    assert model.explain("the cat").to_dict() == expected
+    assert model.explain.attention("the cat").to_dict() == expected
+    assert dir(model.explain) == dir(cloze.explain)
+    with pytest.raises(AttributeError, match="atention.*attention"):
+        _ = model.explain.atention
 
 
 def test_several_words_and_texts_may_be_any_iterable():

@@ -79,13 +79,17 @@ class Explain:
     def __dir__(self) -> list[str]:
         return list(VIEWS)
 
-    def __get__(self, model: object, owner: type | None = None) -> "ModelExplain":
+    def bind_model(self, model: object) -> "ModelExplain":
         """The views of one model: `model.explain.attention(text)`."""
         return ModelExplain(model)
 
+    if TYPE_CHECKING:  # as an attribute of `Model`
+
+        def __get__(self, model: object, owner: type | None = None) -> "ModelExplain": ...
+
 
 class ModelExplain:
-    """`model.explain(text, view="attention")`, or `model.explain.attention(text)`."""
+    __doc__ = Explain.__doc__
 
     def __init__(self, model: object) -> None:
         self._model = model
