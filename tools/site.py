@@ -111,6 +111,22 @@ def write_python() -> dict[str, str]:
 
 def write_directive(path: str, name: str) -> str:
     """What mkdocstrings replaces by the documentation of a public name."""
+    if name == "explain":  # an object: its class, and the function of each view
+        from cloze.tasks.explain import VIEWS
+
+        views = {view: kind.function.replace(":", ".") for view, kind in VIEWS.items()}
+        return "\n".join(
+            [
+                '::: cloze.tasks.explain.Explain\n    options:\n      heading: "cloze.explain"\n'
+                '      toc_label: "explain"\n      members: [__call__, compare]\n',
+                *(
+                    f'::: {target}\n    options:\n      heading: "cloze.explain.{view}"\n'
+                    f'      toc_label: "explain.{view}"\n      heading_level: 3\n'
+                    for view, target in views.items()
+                ),
+                "::: cloze.plot.view.View\n    options:\n      heading_level: 3\n",
+            ]
+        )
     lines = [
         f'::: {path}\n    options:\n      heading: "cloze.{name}"\n      toc_label: "{name}"\n'
     ]
@@ -185,17 +201,27 @@ def write_commands() -> str:
         command = load_command(name, to_run=True)
         lines += [f"## cloze {name}\n", f"{unescape(command.help or '')}\n"]
         lines += [f"```bash\n{example}\n```\n"]
-        lines += ["| argument or option | meaning |", "|---|---|"]
-        for one in command.get_params(command.make_context(name, [], resilient_parsing=True)):
-            if not getattr(one, "hidden", False):
-                names = [*one.opts, *one.secondary_opts]
-                shown = f"`{', '.join(names)}`" if one.param_type_name == "option" else ""
-                value = f"`{one.metavar}`" if one.metavar else ""
-                text = unescape(getattr(one, "help", "") or "").replace("|", "\\|")
-                label = f"{shown} {value}".strip().replace("|", "\\|")
-                lines.append(f"| {label} | {text} |")
-        lines.append("")
+        subcommands = getattr(command, "commands", {})
+        for subname, one in subcommands.items():
+            lines += [f"### cloze {name} {subname}\n", f"{unescape(one.help or '')}\n"]
+            lines += write_parameters(one, subname)
+        if not subcommands:
+            lines += write_parameters(command, name)
     return "\n".join(lines)
+
+
+def write_parameters(command: Any, name: str) -> list[str]:  # noqa: ANN401 (of typer)
+    """The table of the arguments and options of a command."""
+    lines = ["| argument or option | meaning |", "|---|---|"]
+    for one in command.get_params(command.make_context(name, [], resilient_parsing=True)):
+        if not getattr(one, "hidden", False):
+            names = [*one.opts, *one.secondary_opts]
+            shown = f"`{', '.join(names)}`" if one.param_type_name == "option" else ""
+            value = f"`{one.metavar}`" if one.metavar else ""
+            text = unescape(getattr(one, "help", "") or "").replace("|", "\\|")
+            label = f"{shown} {value}".strip().replace("|", "\\|")
+            lines.append(f"| {label} | {text} |")
+    return [*lines, ""]
 
 
 def unescape(text: str) -> str:

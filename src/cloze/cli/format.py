@@ -402,7 +402,7 @@ def print_info(found: "Info") -> None:
         (part, count, format_percent(count / total)) for part, count in found.parameters.items()
     ]
     print_table(("part", "parameters", "fraction"), [*parts, ("total", total, "")])
-    print_table(("function", "returns"), found.capabilities.items())
+    print_table(("function", "returns"), found.list_functions())
 
 
 def _format_features(features: Mapping[str, Any]) -> str:

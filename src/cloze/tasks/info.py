@@ -30,6 +30,7 @@ from cloze.interop.sentence_transformers import Pooling
 from cloze.models.registry import Family, resolve
 from cloze.models.word2vec import WordVectors
 from cloze.results import Result
+from cloze.tasks.explain.views import list_views
 from cloze.tasks.inputs import resolve_model
 from cloze.text.tokenizer import Tokenizer
 
@@ -71,6 +72,7 @@ class Info(Result):
     pooling: Pooling | None
     features: dict[str, Any] | None  # of a classifier on a frozen encoder: layers, kind, …
     capabilities: dict[str, str]  # functions that work with the model, and what they return
+    views: tuple[str, ...]  # of `explain` that apply to the model
 
     @property
     def total_parameters(self) -> int:
@@ -79,6 +81,11 @@ class Info(Result):
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the model."""
         return {**asdict(self), "total_parameters": self.total_parameters}
+
+    def list_functions(self) -> list[tuple[str, str]]:
+        """The functions that work with the model, and what they return; `explain` has views."""
+        views = [("explain", f"views: {', '.join(self.views)}")] if self.views else []
+        return [*self.capabilities.items(), *views]
 
     def to_records(self) -> list[dict[str, Any]]:
         """One row: family, sizes and configuration."""
@@ -101,7 +108,7 @@ class Info(Result):
 
         (row,) = self.to_records()
         rows = [(name, _format_value(value)) for name, value in row.items() if value]
-        functions = render_table(("function", "returns"), self.capabilities.items())
+        functions = render_table(("function", "returns"), self.list_functions())
         heading = render_heading(self.folder or self.family)
         return render_result(heading, render_table(("", "value"), rows), functions)
 
@@ -160,6 +167,7 @@ def _describe(contents: FolderContents | Model) -> Info:
         pooling=contents.pooling,
         features=_describe_features(contents),
         capabilities=contents.capabilities,
+        views=tuple(list_views(contents)),
     )
 
 

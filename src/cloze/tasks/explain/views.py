@@ -40,7 +40,10 @@ def list_views(model: Model | FolderContents) -> list[str]:
 def find_obstacle(model: Model | FolderContents, view: str) -> str:
     """Why a view does not apply to a model; empty if it does."""
     kind = VIEWS[view]
-    if not set(kind.parts) & set(model.family.parts):
+    parts = set(model.family.parts)
+    if getattr(model.config, "attention", "") == "none":  # of a recurrent translator
+        parts.discard("alignment")
+    if not set(kind.parts) & parts:
         return f"it has no {' or '.join(PARTS[part] for part in kind.parts)}"
     if kind.functions and not set(kind.functions) & set(model.capabilities):
         return f"it works with none of {', '.join(kind.functions)}"
