@@ -253,7 +253,7 @@ def check_arguments(command: str) -> None:
             assert words[1] in COMMANDS, command
             loaded = load_command(words[1], to_run=True)
             subcommands = getattr(loaded, "commands", {})
-            if subcommands and len(words) > 2:
+            if subcommands and len(words) > 2 and words[2].islower():  # not VIEW
                 assert words[2] in subcommands, command
                 loaded = subcommands[words[2]]
             options = loaded.params
