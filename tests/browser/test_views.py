@@ -108,7 +108,10 @@ def test_hostile_tokens_are_shown_literally(browser, tmp_path: Path, monkeypatch
 def reach(browser: Browser, figure: object) -> None:
     """Press Tab until the focus is in the drawing of a figure."""
     browser.run("document.activeElement.blur(); arguments[0].scrollIntoView()", figure)
-    inside = "return arguments[0].querySelector('svg').contains(document.activeElement)"
+    inside = (
+        "return [...arguments[0].querySelectorAll('svg, [role=listbox]')]"
+        ".some((part) => part.contains(document.activeElement))"
+    )
     browser.run("getSelection().collapse(document.body, 0)")
     for _ in range(60):
         browser.press(Keys.TAB)

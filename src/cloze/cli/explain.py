@@ -14,7 +14,16 @@ from typing import Annotated, Any
 import typer
 
 from cloze.cli import explain_vectors
-from cloze.cli.common import Device, Dtype, Force, Json, ModelFolder, Quiet
+from cloze.cli.common import (
+    Device,
+    Dtype,
+    Force,
+    Json,
+    ModelFolder,
+    PairColumn,
+    Quiet,
+    TextColumn,
+)
 from cloze.cli.format import print_json, print_text
 
 OUTPUT = "Output"
@@ -62,12 +71,38 @@ def attention(
     """Show how much each token attends to each other token, in every layer and head."""
 
 
+def heads(
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Texts: a file, folder or glob, or - for standard input.",
+        ),
+    ],
+    *,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pattern", metavar="NAME", help="Show this pattern only (repeatable; default: all)."
+        ),
+    ] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    max_texts: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of texts to read (default: all)."),
+    ] = None,
+) -> None:
+    """Show what attention heads do over a corpus: the previous token, [SEP], the same word."""
+
+
 def explain() -> None:
     """Show how a model reads a text: attention, saliency, neurons, layers and others."""
 
 
 SUBCOMMANDS: dict[str, Callable[..., None]] = {
     "attention": attention,
+    "heads": heads,
     "neurons": explain_vectors.neurons,
 }
 """The views in the order of the help."""

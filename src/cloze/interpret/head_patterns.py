@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cloze.config import one_of
+from cloze.errors import InputError
 from cloze.text.alignment import TokenAlignment
 
 
@@ -97,91 +99,75 @@ PATTERNS: Mapping[str, tuple[Pattern, str]] = {
 BROAD = "broad"  # entropy of the weights, as a fraction of that of equal weights
 
 
-class PatternSums:
-    """Sums of the attention of every head to the keys of each pattern, over any number of batches.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchPatterns:
+    """The keys of each pattern in one batch, as numbers that attention is multiplied with."""
 
-    Only sums are kept: for each layer, head and pattern a number.
-    """
+    members: Tensor  # b (q k) p: 1 where a query that counts may attend to a key of the pattern
+    entropy_scale: Tensor  # b q: 1 / log(number of keys), 0 for queries that do not count
+    uniform: Tensor  # p: sums of a head that attends to all keys equally
+    counts: Tensor  # p + 1: queries that count, the last for the entropy
+
+    @classmethod
+    def of(
+        cls, tokens: TokenFeatures, patterns: Sequence[str], *, is_causal: bool
+    ) -> "BatchPatterns":
+        """The patterns of the tokens of a batch; a causal model attends to earlier tokens only."""
+        queries = tokens.real & ~tokens.special
+        keys = tokens.real[:, None].expand(-1, tokens.ids.shape[1], -1)
+        if is_causal:
+            keys = keys.tril()
+        number = keys.sum(-1).clamp(min=1)  # b q
+        found = [PATTERNS[name][0](tokens) & keys & queries[..., None] for name in patterns]
+        several = queries & (number > 1)  # the entropy of a single weight is zero
+        counts = [member.any(-1).sum() for member in found] + [several.sum()]
+        return cls(
+            members=torch.stack([member.flatten(1) for member in found], -1).float(),
+            entropy_scale=several / number.log().clamp(min=1e-9),
+            uniform=torch.stack([(member.sum(-1) / number).sum() for member in found]).double(),
+            counts=torch.stack(counts).double(),
+        )
+
+    def sum_weights(self, weights: Tensor) -> Tensor:
+        """The attention that the heads of a layer (b h q k) pay to each pattern: h (p + 1)."""
+        weights = weights.float()
+        sums = torch.bmm(weights.flatten(2), self.members).double().sum(0)  # h p
+        entropy = torch.special.entr(weights).sum(-1) * self.entropy_scale[:, None]  # b h q
+        return torch.cat([sums, entropy.double().sum((0, 2))[:, None]], -1).cpu()
+
+
+class PatternSums:
+    """Sums over any number of batches: for each layer, head and pattern one number."""
 
     def __init__(self, patterns: Sequence[str] | None = None) -> None:
-        self.patterns = list(PATTERNS if patterns is None else patterns)
-        self._sums: dict[int, Tensor] = {}  # by layer: h (p + 2)
+        self.patterns = [one_of("pattern", name, PATTERNS) for name in patterns or PATTERNS]
+        self._sums: Tensor | None = None  # l h (p + 1)
         self._uniform = torch.zeros(len(self.patterns), dtype=torch.float64)
         self._counts = torch.zeros(len(self.patterns) + 1, dtype=torch.float64)
         self.num_tokens = 0
-        self.num_texts = 0
 
-    def add_batch(self, tokens: TokenFeatures, visible: Tensor) -> "BatchPatterns":
-        """Count the queries of a batch; `visible` (b q k) is True where a query may attend.
-
-        The sums of each layer are then added by the object that is returned.
-        """
-        queries = tokens.real & ~tokens.special
-        keys = visible & tokens.real[:, None]
-        number_of_keys = keys.sum(-1).double().clamp(min=1)  # b q
-        members, scales = [], []
-        for number, name in enumerate(self.patterns):
-            member = PATTERNS[name][0](tokens) & keys
-            has_key = (member.any(-1) & queries).double()
-            self._counts[number] += has_key.sum().cpu()
-            uniform = member.sum(-1) / number_of_keys * has_key
-            self._uniform[number] += uniform.sum().cpu()
-            members.append(member)
-            scales.append(has_key)
-        several = queries & (number_of_keys > 1)  # the entropy of one weight is zero
-        self._counts[-1] += several.sum().cpu()
-        self.num_tokens += int(tokens.real.sum())
-        self.num_texts += len(tokens.ids)
-        return BatchPatterns(
-            members=members,
-            counted=scales,
-            entropy_scale=several / number_of_keys.log().clamp(min=1e-9),
-            sums=self._sums,
-        )
+    def add(self, batch: BatchPatterns, layers: Sequence[Tensor], num_tokens: int) -> None:
+        """Add what `BatchPatterns.sum_weights` returned for each layer of a batch."""
+        sums = torch.stack(list(layers))
+        self._sums = sums if self._sums is None else self._sums + sums
+        self._uniform += batch.uniform.cpu()
+        self._counts += batch.counts.cpu()
+        self.num_tokens += num_tokens
 
     def compute(self) -> "HeadPatterns":
         """The mean attention of each head to each pattern."""
-        names = [*self.patterns, BROAD]
-        layers = sorted(self._sums)
-        sums = torch.stack([self._sums[layer] for layer in layers]).cpu()  # l h p
+        if self._sums is None:
+            raise InputError("the texts have no tokens", fix="pass texts with words")
         counts = self._counts
-        means = torch.where(counts > 0, sums / counts.clamp(min=1), torch.nan)
-        uniform = torch.where(counts[:-1] > 0, self._uniform / counts[:-1].clamp(min=1), torch.nan)
+        means = torch.where(counts > 0, self._sums / counts.clamp(min=1), torch.nan)
+        uniform = torch.where(counts > 0, torch.cat([self._uniform, counts[-1:]]) / counts, 1.0)
         return HeadPatterns(
-            names=names,
+            names=[*self.patterns, BROAD],
             weights=means.permute(2, 0, 1).numpy(),
-            uniform=[*uniform.tolist(), 1.0],
+            uniform=uniform.tolist(),
             num_queries=[int(count) for count in counts],
             num_tokens=self.num_tokens,
-            num_texts=self.num_texts,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchPatterns:
-    """The keys of each pattern in one batch; adds the attention that each layer pays to them."""
-
-    members: list[Tensor]  # b q k of each pattern
-    counted: list[Tensor]  # b q, 1 where a query counts
-    entropy_scale: Tensor  # b q
-    sums: dict[int, Tensor]
-
-    def add_layer(self, layer: int, weights: Tensor) -> None:
-        """Add the weights (b h q k) of one layer, which need not be kept."""
-        found = [
-            _sum_over_members(weights, member, counted)
-            for member, counted in zip(self.members, self.counted, strict=True)
-        ]
-        entropy = torch.special.entr(weights).sum(-1).double()  # b h q
-        found.append((entropy * self.entropy_scale[:, None]).sum((0, 2)))
-        total = torch.stack(found, -1)  # h p
-        self.sums[layer] = self.sums[layer] + total if layer in self.sums else total
-
-
-def _sum_over_members(weights: Tensor, member: Tensor, counted: Tensor) -> Tensor:
-    """The attention of counted queries to the member keys: b h q k -> h."""
-    selected = torch.where(member[:, None], weights, 0).sum(-1, dtype=torch.float64)  # b h q
-    return (selected * counted[:, None]).sum((0, 2))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,7 +179,10 @@ class HeadPatterns:
     uniform: list[float]  # of a head that attends to all tokens equally
     num_queries: list[int]
     num_tokens: int
-    num_texts: int
+
+    def list_patterns(self) -> list[str]:
+        """The patterns that occur: at least one query has such a key."""
+        return [name for name, count in zip(self.names, self.num_queries, strict=True) if count]
 
     def rank(self, name: str) -> list[tuple[int, int, float]]:
         """Layer and head (from 1) and weight of all heads, the largest weight first."""
@@ -206,35 +195,36 @@ class HeadPatterns:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object: for each pattern, layers × heads."""
+        """The JSON object: for each pattern, layers × heads; None if no query has such a key."""
+        rows = zip(self.names, self.uniform, self.num_queries, self.weights, strict=True)
         return {
-            "num_texts": self.num_texts,
-            "num_tokens": self.num_tokens,
-            "patterns": [
-                {
-                    "name": name,
-                    "uniform": None if np.isnan(uniform) else uniform,
-                    "queries": count,
-                    "weights": None if np.isnan(weights).any() else weights.tolist(),
-                }
-                for name, uniform, count, weights in zip(
-                    self.names, self.uniform, self.num_queries, self.weights, strict=True
-                )
-            ],
+            name: {
+                "uniform": uniform,
+                "num_queries": count,
+                "weights": weights.tolist() if count else None,
+            }
+            for name, uniform, count, weights in rows
         }
 
 
 def describe_tokens(
-    alignments: Sequence[TokenAlignment], special_ids: frozenset[int], end_id: int | None
+    alignments: Sequence[TokenAlignment],
+    special_ids: frozenset[int],
+    end_id: int | None,
+    device: torch.device,
 ) -> TokenFeatures:
     """The features of a padded batch of encoded texts."""
     longest = max(map(len, alignments), default=0)
 
     def pad(rows: Sequence[Sequence[int | bool]], fill: int) -> Tensor:
-        return torch.tensor([[*row, *[fill] * (longest - len(row))] for row in rows])
+        padded = [[*row, *[fill] * (longest - len(row))] for row in rows]
+        return torch.tensor(padded, device=device)
 
     special = [
-        [sequence is None or id_ in special_ids for id_, sequence in _pairs(one)]
+        [
+            sequence is None or id_ in special_ids
+            for id_, sequence in zip(one.ids, one.sequence_ids, strict=True)
+        ]
         for one in alignments
     ]
     return TokenFeatures(
@@ -248,10 +238,6 @@ def describe_tokens(
             [[-1 if n is None else n for n in one.sequence_ids] for one in alignments], -1
         ),
     )
-
-
-def _pairs(one: TokenAlignment) -> zip[tuple[int, int | None]]:
-    return zip(one.ids, one.sequence_ids, strict=True)
 
 
 def _number_words(one: TokenAlignment) -> list[int]:

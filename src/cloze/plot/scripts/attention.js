@@ -24,6 +24,7 @@
     const bar = add(root, "att-bar"), main = add(root, "att-main");
     const lines = add(main, "att-lines"), matrix = add(main, "att-matrix");
     const announce = announcer(root);
+    make("p", "Point at a token to see what it attends to, or click to pin it; then point at the other side.", root).className = "att-hint";
     const vectors = add(root, "att-vectors"), grid = add(root, "att-grid");
     const tip = add(root, "hover");
     tip.hidden = true;
@@ -66,7 +67,8 @@
     const addGroup = (name, css, entries) => {
       make("span", name, bar);
       const group = add(bar, `att-group ${css}`);
-      group.setAttribute("role", "group");
+      const several = css === "heads" || css === "layers";
+      group.setAttribute("role", several ? "group" : "radiogroup");
       group.setAttribute("aria-label", name);
       const buttons = entries.map(([text, act, isOn, color]) => {
         const button = make("button", text, group);
@@ -74,7 +76,8 @@
         if (!isOn) button.className = "plain";
         if (color) button.style.setProperty("--head", color);
         button.addEventListener("click", (event) => act(event));
-        groups.push(() => { if (isOn) button.setAttribute("aria-pressed", String(isOn())); });
+        if (isOn) button.setAttribute("role", several ? "checkbox" : "radio");
+        groups.push(() => { if (isOn) button.setAttribute("aria-checked", String(isOn())); });
         return button;
       });
       buttons.forEach((button, n) => { button.tabIndex = n ? -1 : 0; });
@@ -138,10 +141,11 @@
     }
 
     // Lines between the tokens.
+    const linesTitle = make("h4", "Lines", lines), legend = make("small", "", linesTitle);
     let sides = {}, scroll = null, picture = null, rowHeight = 22;
     function buildLines() {
       lines.replaceChildren();
-      make("h4", "Lines", lines);
+      lines.append(linesTitle);
       const { queries, keys } = state.map, longest = Math.max(queries.names.length, keys.names.length);
       rowHeight = Math.max(16, Math.min(26, 560 / longest));
       scroll = add(lines, "att-scroll");
@@ -261,14 +265,17 @@
     };
     const addModes = (parent, name, values) => {
       const group = add(parent, "att-group");
+      group.setAttribute("role", "radiogroup");
+      group.setAttribute("aria-label", name);
       for (const [text, value] of values) {
         const button = make("button", text, group);
         button.type = "button";
         button.dataset.value = String(value);
+        button.setAttribute("role", "radio");
         button.addEventListener("click", () => choose({ [name]: value }));
       }
       const mark = (value) => {
-        for (const button of group.children) button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
+        for (const button of group.children) button.setAttribute("aria-checked", String(button.dataset.value === String(value)));
       };
       return { group, mark };
     };
@@ -371,7 +378,8 @@
       const headText = heads.length === 1 ? `head ${map.heads[heads[0]]}`
         : `mean of ${heads.length === map.heads.length ? "all" : "selected"} ${heads.length} heads`;
       const where = `(${layerText}, ${headText})`;
-      if (!side) return `${map.name} ${where}. Point at a token, or click to pin it.`;
+      legend.textContent = `${map.name}, ${layerText}, ${headText}`;
+      if (!side) return "";
       const others = side === "query" ? map.keys.names : map.queries.names;
       const own = side === "query" ? map.queries.names[index] : map.keys.names[index];
       const best = [...mean].sort((a, b) => b[1] - a[1]).slice(0, 5).map(([n, weight]) => `${others[n]} ${percent(weight)}`);

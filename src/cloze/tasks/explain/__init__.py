@@ -17,6 +17,7 @@ from cloze.tasks.explain.views import VIEWS
 if TYPE_CHECKING:
     from cloze.plot.view import View
     from cloze.tasks.explain import attention as _attention
+    from cloze.tasks.explain import heads as _heads
     from cloze.tasks.explain import neurons as _neurons
 
 
@@ -25,6 +26,7 @@ class Explain:
 
     if TYPE_CHECKING:
         attention = staticmethod(_attention.attention)
+        heads = staticmethod(_heads.heads)
         neurons = staticmethod(_neurons.neurons)
 
     def __call__(

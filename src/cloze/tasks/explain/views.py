@@ -24,6 +24,11 @@ VIEWS: dict[str, ViewKind] = {
         help="attention weights of every layer and head",
         parts=("attention", "cross_attention", "alignment"),
     ),
+    "heads": ViewKind(
+        function="cloze.tasks.explain.heads:heads",
+        help="what attention heads do over a corpus, ranked",
+        parts=("attention",),
+    ),
     "neurons": ViewKind(
         function="cloze.tasks.explain.neurons:neurons",
         help="activations of neurons, their factors and clusters",
