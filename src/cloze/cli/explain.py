@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli import explain_vectors
+from cloze.cli import explain_layers, explain_vectors
 from cloze.cli.common import (
     Device,
     Dtype,
@@ -104,6 +104,11 @@ SUBCOMMANDS: dict[str, Callable[..., None]] = {
     "attention": attention,
     "heads": heads,
     "neurons": explain_vectors.neurons,
+    "ablation": explain_layers.ablation,
+    "patching": explain_layers.patching,
+    "layers": explain_layers.layers,
+    "cka": explain_layers.cka,
+    "probe": explain_layers.probe,
 }
 """The views in the order of the help."""
 SUBCOMMAND_METAVAR = "VIEW MODEL TEXT"

@@ -80,10 +80,10 @@ def list_parts(module: nn.Module, stack: str, kind: Kind) -> list[list[Part]]:
 
 def measure(module: nn.Module, score: Score, batch: Batch, metric: Metric) -> Tensor:
     """The metric of the scored output in each row: b."""
+    logit, log_probability = (one.float() for one in score.evaluate(module, batch))
     if metric == "logit":
-        return score(module, batch).float()
-    found = score.log_probability(module, batch).float()
-    return found.exp() if metric == "probability" else found
+        return logit
+    return log_probability.exp() if metric == "probability" else log_probability
 
 
 @torch.inference_mode()

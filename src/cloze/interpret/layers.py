@@ -34,6 +34,12 @@ class LayerStates:
     vectors: tuple[Tensor, ...]  # m d each
     compute_logits: Callable[[Tensor], Tensor]  # m d -> m c
 
+    def predict_last(self, k: int) -> Tensor:
+        """The best outputs of the last layer: m k."""
+        last = LayerStates(self.numbers[-1:], self.vectors[-1:], self.compute_logits)
+        none = torch.empty(len(self.vectors[-1]), 0, dtype=torch.long)
+        return predict_layers(last, none, k=k).top_ids[0]
+
 
 @dataclass(frozen=True, eq=False)
 class LayerPredictions:
@@ -187,7 +193,7 @@ def compute_ranks(logits: Tensor, candidates: Tensor) -> Tensor:
     """
     ids = torch.arange(logits.shape[-1], device=logits.device)
     ranks = []
-    for column in candidates.split(1, -1):  # m 1
+    for column in candidates[..., None].unbind(-2):  # m 1
         own = logits.gather(-1, column)
         before = (logits > own) | ((logits == own) & (ids < column))
         ranks.append(1 + before.sum(-1))

@@ -21,6 +21,7 @@ _LONGEST = 18  # characters of a name
 _CELL = (14.0, 180.0)  # minimum and maximum width of a cell
 _CELL_HEIGHT = (14.0, 72.0)
 _TIGHT = 30.0  # narrower cells require a wide figure
+_TIGHT_TEXT = 64.0  # the same for cells with texts
 _HEIGHT = 240.0  # of all rows, if there are few
 _SMALLEST = 7.0  # minimum font size
 _EASY = 10.0  # font size that is easy to read
@@ -44,10 +45,13 @@ class Heatmap(Figure):
     percent: bool = False  # values are fractions
     shades: Sequence[Sequence[float]] | None = None
     shade_title: str = ""  # meaning of the shade, for the tooltip: "of the row"
+    signed: bool = False  # negative values have a color of their own
+    texts: Sequence[Sequence[str]] | None = None  # shown in the cells in place of the numbers
     note: str = ""
 
     def __post_init__(self) -> None:
-        for what, matrix in (("numbers", self.values), ("shades", self.shades)):
+        matrices = (("numbers", self.values), ("shades", self.shades), ("texts", self.texts))
+        for what, matrix in matrices:
             if matrix is None:
                 continue
             widths = {len(row) for row in matrix}
@@ -145,24 +149,40 @@ class Heatmap(Figure):
                     width=layout.cell_width,
                     height=layout.cell_height,
                     fill_opacity=f"{shades[row][column]:.3f}",
+                    class_="negative" if self.signed and (value or 0.0) < 0 else None,
                 )
+                if self.texts is not None:
+                    yield from self._draw_cell_text(self.texts[row][column], x, y, layout)
                 # If there is little space, zeros would hide the other numbers.
-                if size and value is not None and (value or size >= _EASY):
+                elif size and value is not None and (value or size >= _EASY):
                     middle = y + layout.cell_height / 2 + 0.35 * size
                     css = "middle" if value else "middle zero"
                     yield draw_text(
                         write(value), x + layout.cell_width / 2, middle, class_=css, font_size=size
                     )
 
+    def _draw_cell_text(
+        self, text: str, x: float, y: float, layout: "_Layout"
+    ) -> Iterator[Element]:
+        """A text as large as is easy to read, shortened to the width of the cell."""
+        size = min(FONT - 1.0, 0.8 * layout.cell_height)
+        room = (layout.cell_width - 4) * FONT / size
+        while text and text_width(text) > room:
+            text = f"{text[:-2]}…" if len(text) > 2 else ""  # noqa: PLR2004
+        if text and size >= _SMALLEST:
+            middle = y + layout.cell_height / 2 + 0.35 * size
+            across = x + layout.cell_width / 2
+            yield draw_text(text, across, middle, class_="middle", font_size=size)
+
     def _compute_shades(self) -> list[list[float]]:
         if self.shades is not None:
             return [[_clamp_shade(shade) for shade in row] for row in self.shades]
-        largest = max(_known_values(self.values), default=0.0)
+        sizes = [[_to_finite(value) or 0.0 for value in row] for row in self.values]
+        if self.signed:
+            sizes = [[abs(size) for size in row] for row in sizes]
+        largest = max((size for row in sizes for size in row), default=0.0)
         whole = largest if largest > 0 else 1.0
-        return [
-            [_clamp_shade((_to_finite(value) or 0.0) / whole) for value in row]
-            for row in self.values
-        ]
+        return [[_clamp_shade(size / whole) for size in row] for row in sizes]
 
     def _tooltip(self, row: int, column: int, shade: float) -> str:
         value = _to_finite(self.values[row][column])
@@ -204,14 +224,15 @@ class _Layout:
             return _clamp((width - left - _SLANT * names) / (across - 0.5), _CELL), True
 
         narrow = cell(NARROW)
-        size, slanted = narrow if narrow[0] >= _TIGHT else cell(WIDE)
+        fits = narrow[0] >= (_TIGHT if heatmap.texts is None else _TIGHT_TEXT)
+        size, slanted = narrow if fits else cell(WIDE)
         # Few rows: higher cells. Many rows: about square.
         height = _clamp(max(_HEIGHT / down, min(size, 24.0)), _CELL_HEIGHT)
         top = 34 + (18 if heatmap.column_title else 0) + (_SLANT * names + 6 if slanted else 12)
         right, bottom = left + size * across, top + height * down
         slanted_right = right + _SLANT * names - size / 2 if slanted else right
         return cls(
-            width=max(NARROW if narrow[0] >= _TIGHT else WIDE, round(slanted_right)),
+            width=max(NARROW if fits else WIDE, round(slanted_right)),
             height=bottom,
             left=left,
             top=top,
@@ -229,11 +250,11 @@ def _choose_number_format(
 ) -> tuple[Callable[[float], str], float]:
     """The most detailed format that is easy to read in a cell, else the shortest."""
     real = _known_values(heatmap.values)
-    ways = (
-        (format_percent, _format_whole_percent)
-        if heatmap.percent
-        else (_format_plain, format_number, _format_brief)
-    )
+    ways: tuple[Callable[[float], str], ...] = (_format_plain, format_number, _format_brief)
+    if heatmap.percent:
+        ways = (format_percent, _format_whole_percent)
+    elif heatmap.signed:
+        ways = (_make_fixed_format(real, 2), _make_fixed_format(real, 1))
     size = 0.0
     for write in ways:
         longest = max((text_width(write(value)) for value in real), default=1.0)
@@ -241,6 +262,18 @@ def _choose_number_format(
         if size >= _EASY:
             break
     return write, size if size >= _SMALLEST else 0.0
+
+
+def _make_fixed_format(values: Sequence[float], digits: int) -> Callable[[float], str]:
+    """The same decimals for all values, by the largest of them: -1.30, 0.02; or 0."""
+    largest = max(map(abs, values), default=0.0)
+    decimals = max(0, digits - (math.floor(math.log10(largest)) if largest > 0 else 0))
+
+    def write(value: float) -> str:
+        text = f"{value:.{decimals}f}"
+        return text if text.strip("-0.") else "0"
+
+    return write
 
 
 def _format_plain(value: float) -> str:

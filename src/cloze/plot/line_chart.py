@@ -76,9 +76,15 @@ class DrawnLine:
     name: str
     style: LineStyle
     points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()  # x, low and high end of an interval
 
     def elements(self, x: Scale, y: Scale) -> Iterator[Element]:
-        """The line, then its markers."""
+        """The band, the line, then its markers."""
+        if self.band:
+            lower = [(a, low) for a, low, _ in self.band]
+            upper = [(a, high) for a, _, high in reversed(self.band)]
+            color = self.style.css.replace("line", "band", 1)
+            yield Element("path", d=f"{_path([*lower, *upper], x, y)}Z", class_=color)
         runs = [list(run) for real, run in groupby(thin_points(self.points), _is_real) if real]
         path = "".join(_path(run, x, y) for run in runs if len(run) > 1)
         # A line of length zero still has round ends: a dot, for a point without neighbours.
@@ -121,8 +127,16 @@ class Series:
     y: Sequence[float | None]
     style: Style = "line"
     color: int | None = None  # 0, 1, … (default: the next)
+    low: Sequence[float] = ()  # ends of an interval around each y, drawn as a band
+    high: Sequence[float] = ()
 
     def __post_init__(self) -> None:
+        for what, ends in (("low ends", self.low), ("high ends", self.high)):
+            if ends and len(ends) != len(self.x):
+                raise InputError(
+                    f"series {self.name!r} has {len(self.x)} x values and {len(ends)} {what}",
+                    fix="pass one for each x",
+                )
         if len(self.x) != len(self.y):
             raise InputError(
                 f"series {self.name!r} has {len(self.x)} x values and {len(self.y)} y values",
@@ -131,7 +145,9 @@ class Series:
 
     @property
     def data(self) -> dict[str, Any]:
-        return {"name": self.name, "x": _to_json_values(self.x), "y": _to_json_values(self.y)}
+        ends = {"low": _to_json_values(self.low), "high": _to_json_values(self.high)}
+        values = {"x": _to_json_values(self.x), "y": _to_json_values(self.y)}
+        return {"name": self.name, **values, **(ends if self.low else {})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +271,7 @@ class _Layout:
         top = _HEADING + ROW * len(rows) + (_MARKER if chart.marker else 0)
         bottom = _HEIGHT - (40 if chart.x_label else 24)
         ys = [y for line in lines for _, y in line.points if y is not None]
+        ys += [end for line in lines for _, *ends in line.band for end in ends]
         ys += [value for value in chart.include if is_drawable(value, log=chart.log)]
         y = Scale.fit(ys, start=bottom, end=top + 8, log=chart.log).round_outward(_TICKS)
         left = 12 + max_label_width(y, percents=chart.percent)
@@ -287,7 +304,12 @@ def _make_lines(chart: LineChart) -> list[DrawnLine]:
             color = next(colors)
         if any(y is not None for _, y in points):
             style = LineStyle(kind=series.style, color=color)
-            lines.append(DrawnLine(name=series.name, style=style, points=points))
+            band = [
+                (float(x), float(low), float(high))
+                for x, low, high in zip(series.x, series.low, series.high, strict=False)
+                if all(is_drawable(end, log=chart.log) for end in (low, high))
+            ]
+            lines.append(DrawnLine(name=series.name, style=style, points=points, band=band))
     return lines
 
 

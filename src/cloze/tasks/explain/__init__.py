@@ -16,17 +16,27 @@ from cloze.tasks.explain.views import VIEWS
 
 if TYPE_CHECKING:
     from cloze.plot.view import View
+    from cloze.tasks.explain import ablation as _ablation
     from cloze.tasks.explain import attention as _attention
+    from cloze.tasks.explain import cka as _cka
     from cloze.tasks.explain import heads as _heads
+    from cloze.tasks.explain import layers as _layers
     from cloze.tasks.explain import neurons as _neurons
+    from cloze.tasks.explain import patching as _patching
+    from cloze.tasks.explain import probe as _probe
 
 
 class Explain:
     """`cloze.explain(model, text, view="attention")`, or `cloze.explain.attention(model, text)`."""
 
     if TYPE_CHECKING:
+        ablation = staticmethod(_ablation.ablation)
         attention = staticmethod(_attention.attention)
         heads = staticmethod(_heads.heads)
+        cka = staticmethod(_cka.cka)
+        layers = staticmethod(_layers.layers)
+        patching = staticmethod(_patching.patching)
+        probe = staticmethod(_probe.probe)
         neurons = staticmethod(_neurons.neurons)
 
     def __call__(

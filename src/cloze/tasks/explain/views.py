@@ -34,6 +34,31 @@ VIEWS: dict[str, ViewKind] = {
         help="activations of neurons, their factors and clusters",
         parts=("ffn", "recurrent"),
     ),
+    "ablation": ViewKind(
+        function="cloze.tasks.explain.ablation:ablation",
+        help="change of the output without a head, a sublayer or a block",
+        parts=("blocks",),
+    ),
+    "patching": ViewKind(
+        function="cloze.tasks.explain.patching:patching",
+        help="change of the output with parts taken from another text",
+        parts=("blocks",),
+    ),
+    "layers": ViewKind(
+        function="cloze.tasks.explain.layers:layers",
+        help="predictions after each layer, and ranks of candidates",
+        parts=("blocks", "recurrent"),
+    ),
+    "cka": ViewKind(
+        function="cloze.tasks.explain.cka:cka",
+        help="similarity of the layers of one model or of two, over a corpus",
+        parts=("hidden_states",),
+    ),
+    "probe": ViewKind(
+        function="cloze.tasks.explain.probe:probe",
+        help="accuracy of linear classifiers on the vectors of each layer",
+        parts=("hidden_states",),
+    ),
 }
 
 

@@ -1,0 +1,179 @@
+"""`explain.patching`: how the output changes if parts are taken from a run on another text."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from cloze.checkpoint.model import Model
+from cloze.config import one_of
+from cloze.errors import InputError
+from cloze.files import PathLike
+from cloze.interpret.interventions import METRICS, Kind, Metric, find_stacks, list_parts
+from cloze.interpret.joint_score import join
+from cloze.interpret.patching import Patch, align_positions, compute_patches
+from cloze.interpret.scores import HeadScore, NextTokenScore, Score
+from cloze.plot.value_grid import ValueGrid
+from cloze.plot.view import View
+from cloze.tasks.explain.ablation import (
+    KIND_NAMES,
+    METRIC_NAMES,
+    arrange_grids,
+    describe_part,
+    draw_grid,
+    list_grids,
+)
+from cloze.tasks.explain.inputs import ExplainInput, encode_input
+from cloze.tasks.explain.open_model import open_model
+from cloze.tasks.explain.targets import make_batch, resolve_targets
+
+PARTS = ("all", "heads", "positions")
+_POSITION_KINDS: tuple[Kind, ...] = ("block", "attention", "cross_attention", "ffn")
+
+
+def patching(
+    model: Model | PathLike,
+    text: str,
+    pair: str | None = None,
+    *,
+    from_text: str,
+    from_pair: str | None = None,
+    target: str | None = None,
+    parts: str = "all",
+    metric: str = "log_probability",
+) -> View:
+    """Show how the output for a text changes if parts are taken from a run on another text.
+
+    Heads and, for each position, blocks and their sublayers are replaced one at a time. Tokens that
+    the texts have in common at their beginning and end are aligned, and those between if there
+    are equally many; others are not replaced.
+
+    Args:
+        model: an encoder with a task head, a GPT or a Transformer translator, or its folder.
+        text: the text whose output changes.
+        pair: the second text of a pair.
+        from_text: the text from which parts are taken.
+        from_pair: its second text (default: `pair`).
+        target: the output that is measured (default: what is predicted for `from_text`).
+        parts: heads, positions (blocks and sublayers at each position) or all.
+        metric: logit, log_probability or probability.
+    """
+    opened = open_model(model, "patching")
+    one_of("parts", parts, PARTS)
+    chosen = cast("Metric", one_of("metric", metric, METRICS))
+    source = encode_input(opened, from_text, pair if from_pair is None else from_pair)
+    base = encode_input(opened, text, pair)
+    scores = resolve_targets(opened, [source], target)[0]
+    if source.target is not None:  # both read the translation of the other text
+        base = replace(base, target=source.target)
+    own = [_move_score(score, base, source) for score in scores]
+    patches = _list_patches(opened.module, base, parts)
+    found = compute_patches(
+        opened.module,
+        (join(own), make_batch(opened, base)),
+        (join(scores), make_batch(opened, source)),
+        patches,
+        metric=chosen,
+    )
+    changes = dict(zip(patches, found.changes.tolist(), strict=True))
+    name, score_name = METRIC_NAMES[chosen], join(scores).name
+    aligned = align_positions(base.ids, source.ids)
+    note = (
+        f"Change of the {name} of {score_name} for the text ({found.base:.4g}) when a part is "
+        f"taken from the other text ({found.source:.4g}); blue is an increase, orange a decrease."
+    )
+    if len(aligned) < len(base.ids):
+        note += f" {len(base.ids) - len(aligned)} tokens have no counterpart and are not replaced."
+    return View(
+        title=f"Patching: {score_name}",
+        figures=arrange_grids(_draw(opened.module, base, changes, parts, f"change of {name}")),
+        data={
+            "metric": chosen,
+            "target": score_name,
+            "base": found.base,
+            "source": found.source,
+            "tokens": base.tokens,
+            "source_tokens": source.tokens,
+            "target_tokens": base.target and base.target.tokens,
+            "changes": [
+                {**describe_part(patch.part), "position": patch.position, "change": change}
+                for patch, change in changes.items()
+            ],
+        },
+        note=" ".join(filter(None, (note, base.note))),
+    )
+
+
+def _move_score(score: Score, base: ExplainInput, source: ExplainInput) -> Score:
+    """The same output for the other text: at its last token, or at the aligned position."""
+    if isinstance(score, NextTokenScore):
+        return replace(score, position=len(base.ids) - 1)
+    if not isinstance(score, HeadScore) or score.head not in ("mlm", "token", "span"):
+        return score
+    positions = {old: new for new, old in align_positions(base.ids, source.ids).items()}
+    assert isinstance(score.position, int)
+    if score.position not in positions:
+        raise InputError(
+            f"the output {score.name!r} is at token {source.tokens[score.position]!r} of the other "
+            "text, which has no counterpart in the text",
+            fix="use texts that differ in a few words, such as two names",
+        )
+    return replace(score, position=positions[score.position])
+
+
+def _count_positions(stack: str, base: ExplainInput) -> list[str]:
+    """The names of the positions of a stack."""
+    if stack == "decoder" and base.target is not None:
+        return ["<s>", *base.target.tokens[:-1]]
+    return list(base.tokens)
+
+
+def _list_patches(module: Any, base: ExplainInput, parts: str) -> list[Patch]:  # noqa: ANN401
+    found: list[Patch] = []
+    if parts in ("all", "heads"):
+        grids = list_grids(module, "heads")
+        found += [Patch(part) for grid in grids for row in grid.parts for part in row]
+    if parts in ("all", "positions"):
+        for stack in find_stacks(module):
+            count = len(_count_positions(stack, base))
+            for kind in _POSITION_KINDS:
+                for row in list_parts(module, stack, kind):
+                    found += [Patch(part, n) for part in row for n in range(count)]
+    return found
+
+
+def _draw(
+    module: Any,  # noqa: ANN401
+    base: ExplainInput,
+    changes: dict[Patch, float],
+    parts: str,
+    value_title: str,
+) -> list[ValueGrid]:
+    figures: list[ValueGrid] = []
+    if parts in ("all", "positions"):
+        stacks = find_stacks(module)
+        for stack in stacks:
+            where = f"{stack.capitalize()}: " if len(stacks) > 1 else ""
+            names = _count_positions(stack, base)
+            for kind in _POSITION_KINDS:
+                rows = list_parts(module, stack, kind)
+                if rows:
+                    figures.append(
+                        ValueGrid(
+                            title=f"{where}{KIND_NAMES[kind]} at each position".capitalize(),
+                            values=[
+                                [changes[Patch(row[0], n)] for row in rows]
+                                for n in range(len(names))
+                            ],
+                            rows=names,
+                            columns=[str(layer) for layer in range(1, len(rows) + 1)],
+                            row_title="token",
+                            column_title="layer",
+                            signed=True,
+                            value_title=value_title,
+                        )
+                    )
+    if parts in ("all", "heads"):
+        figures += [
+            draw_grid(grid, lambda part: changes[Patch(part)], value_title)
+            for grid in list_grids(module, "heads")
+        ]
+    return figures
