@@ -330,9 +330,10 @@ def test_info(run, folder):
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
     assert found["total_parameters"] == sum(found["parameters"].values()) == stored
     assert found["dtypes"] == {"F32": stored}
-    every = {"embed", "evaluate", "compare", "export", "tokenize"}
+    every = {"embed", "similarity", "rerank", "evaluate", "compare", "export", "tokenize"}
     assert set(found["capabilities"]) == {"fill", "score", "classify", *every}
     assert found["labels"] == ["next", "not next"]
+    assert "attention" in found["views"]
 
 
 def test_whether_one_text_follows_another(run, folder, model):

@@ -1,37 +1,23 @@
 """One suite over every registered family: build, save, load, and do what it says it can."""
 
 import inspect
-from dataclasses import replace
-from functools import partial
-from itertools import product
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import cloze
 from cloze.checkpoint.contents import read_folder
-from cloze.checkpoint.task import Task
 from cloze.cli.app import app
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.own import OwnLayout
 from cloze.models.capabilities import Contents
 from cloze.models.registry import FAMILIES, get_family, resolve
-from grams import TEXT, text_model
-from helpers import ENCODERS, files_of, raises, tiny_model, word_model
-from languages import elmo_model, neural_model
-from recurrent import recurrent_encoder
-from translators import TEXTS, translator
+from families import MADE
+from grams import TEXT
+from helpers import ENCODERS, files_of, raises
+from translators import TEXTS
 
-HEADS = {
-    "mlm": ("no", "yes"),
-    "lm": ("no", "yes"),
-    "sequence": ("no", "yes"),
-    "token": ("O", "B-X", "I-X"),
-    "span": ("no", "yes"),
-    "choice": ("no",),
-}
 FUNCTIONS = {
     "fill": lambda model: cloze.fill(model, "a [MASK] b"),
     "embed": lambda model: cloze.embed(model, ["a b", "c"]),
@@ -75,35 +61,6 @@ EXPORTS = {
     **{name: "huggingface" for name in ENCODERS if name not in NO_EXPORT},
 }
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
-
-
-def vectors():
-    table = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
-    return word_model(words=["cat", "dog", "mat"], vectors=table)
-
-
-MADE = {
-    "ngram": text_model,
-    "word2vec": vectors,
-    "nnlm": partial(neural_model, "nnlm"),
-    "lstm": partial(neural_model, "lstm"),
-    "elmo": elmo_model,
-    "elmo, cnn": partial(elmo_model, output="cnn"),
-    "elmo, published": partial(elmo_model, output="none", cell_clip=3.0, projection_clip=3.0),
-    "ulmfit, sequence": recurrent_encoder,
-    "ulmfit, token": partial(recurrent_encoder, "token", ("O", "B-X")),
-    "transformer": partial(translator, "transformer"),
-    "transformer, summarize": lambda: replace(translator(), task=Task(name="summarize")),
-    "seq2seq": partial(translator, "bahdanau"),
-    "gpt2, translate": partial(tiny_model, "lm", family="gpt2", task=Task(name="translate")),
-    "bert, causal": partial(tiny_model, "mlm", is_causal=True),
-    **{
-        f"{family}, {head}": partial(tiny_model, head, family=family, labels=labels)
-        for family, (head, labels) in product(ENCODERS, HEADS.items())
-        if head in FAMILIES[family].module_class.TASK_HEADS
-        and (family, head) not in product(["gpt3"], {*HEADS} - {"lm"})  # the heads are GPT-2's
-    },
-}
 
 
 def test_no_family_is_left_out():
