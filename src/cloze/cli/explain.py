@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloze.cli import explain_layers, explain_vectors
+from cloze.cli import explain_layers, explain_saliency, explain_vectors
 from cloze.cli.common import (
     Device,
     Dtype,
@@ -103,6 +103,7 @@ def explain() -> None:
 SUBCOMMANDS: dict[str, Callable[..., None]] = {
     "attention": attention,
     "heads": heads,
+    "saliency": explain_saliency.saliency,
     "neurons": explain_vectors.neurons,
     "ablation": explain_layers.ablation,
     "patching": explain_layers.patching,
@@ -166,6 +167,13 @@ def make_subcommand(view: str, declared: Callable[..., None]) -> Callable[..., N
 
     def command(**given: Any) -> None:  # noqa: ANN401 - whatever the view declares
         options = {name: given[name] for name in own if name not in shared}
+        if "files" in options:  # the view also takes many texts
+            from cloze.cli.explain_files import print_views, take_file_options
+
+            source = take_file_options(options, given)
+            if source is not None:
+                print_views(view, options, source, given)
+                return
         _show_view(view, options, **{name: given[name] for name in shared})
 
     command.__doc__ = declared.__doc__

@@ -99,7 +99,7 @@ def _reorder(ids: Tensor, order: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The probability of the output, by the fraction of the tokens that are removed."""
+    """The probability of the output, by the fraction of the tokens that are removed or inserted."""
 
     values: tuple[float, ...]
 
@@ -113,15 +113,14 @@ class Curve:
 class Faithfulness:
     """What removing the tokens in the order of their saliency does to an output.
 
-    If the saliency is faithful, removing the most salient tokens first (deletion) lowers the
-    probability faster than a random order does, and keeping only the most salient ones
-    (insertion) keeps it higher. Insertion is read from the right: at fraction 0.8 the most salient
-    fifth of the tokens is there.
+    If the saliency is faithful, removing the most salient tokens first lowers the probability
+    faster than a random order does, and inserting the most salient tokens first raises it faster.
+    Inserting tokens in a random order is removing them in the reversed order.
     """
 
     deletion: Curve  # the most salient tokens are removed first
-    insertion: Curve  # the least salient tokens are removed first
-    random: Curve  # the mean of random orders
+    insertion: Curve  # the most salient tokens are inserted first
+    random: Curve  # tokens are removed in a random order: the mean
     low: Curve  # 95% of the random orders are
     high: Curve  # between these
     seeds: tuple[int, ...]
@@ -187,7 +186,7 @@ def _make_faithfulness(example: Example, curves: Tensor, seeds: tuple[int, ...])
     low, high = drawn.quantile(torch.tensor(_INTERVAL, dtype=drawn.dtype), dim=0)
     deletion, insertion, mean, low_curve, high_curve = (
         Curve(values=tuple(one.tolist()))
-        for one in (values[0], values[1], drawn.mean(0), low, high)
+        for one in (values[0], values[1].flip(0), drawn.mean(0), low, high)
     )
     return Faithfulness(
         deletion=deletion,

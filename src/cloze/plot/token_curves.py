@@ -13,17 +13,19 @@ from cloze.errors import InputError
 from cloze.plot.axes import draw_heading, draw_text, text_width
 from cloze.plot.format import format_number
 from cloze.plot.svg import MARGIN, WIDE, Element, Figure, format_coordinate, json_script
+from cloze.plot.token_boxes import (
+    BOX_HEIGHT,
+    LINE_HEIGHT,
+    MAX_OPACITY,
+    Box,
+    place_boxes,
+    shorten_token,
+)
 
 NUM_COLORS = 6  # in chart.css
 _TOP = 30.0
-_BOX = 34.0  # height of a token
-_LINE = 40.0  # height of a line of tokens
 _CURVE = 36.0  # height of a curve
-_PADDING = 5.0  # left and right of a token's text
-_GAP = 3.0  # between two tokens
-_LONGEST = 24  # characters of a token
 _VALUE = 64.0  # width of the column of values
-_OPACITY = 0.6  # of the strongest token, so that its text is readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ class TokenCurves(Figure):
             "tokens": list(self.tokens),
             "curves": curves,
             "xs": [round(x, 1) for x in layout.xs],
-            "opacity": _OPACITY,
+            "opacity": MAX_OPACITY,
         }
         note = [Element("figcaption", self.note)] if self.note else []
         return Element(
@@ -136,12 +138,12 @@ class TokenCurves(Figure):
                     x=x,
                     y=y,
                     width=width,
-                    height=_BOX,
+                    height=BOX_HEIGHT,
                     rx=3,
                     class_="none" if best is None else f"f{best % NUM_COLORS}",
-                    fill_opacity=f"{_OPACITY * strength:.3f}",
+                    fill_opacity=f"{MAX_OPACITY * strength:.3f}",
                 ),
-                draw_text(_shorten(token), x + width / 2, y + 15, class_="middle"),
+                draw_text(shorten_token(token), x + width / 2, y + 15, class_="middle"),
                 draw_text(
                     "" if best is None else str(best + 1),
                     x + width / 2,
@@ -194,22 +196,15 @@ class TokenCurves(Figure):
 class _Layout:
     """Positions of tokens and curves."""
 
-    boxes: Sequence[tuple[float, float, float]]  # x, y, width of each token
+    boxes: Sequence[Box]  # of each token
     tops: Sequence[float]  # of each curve
     xs: Sequence[float]  # of each token in the curves
     height: float
 
     @classmethod
     def of(cls, figure: TokenCurves) -> "_Layout":
-        boxes: list[tuple[float, float, float]] = []
-        x, y = 0.0, _TOP
-        for token in figure.tokens:
-            width = max(text_width(_shorten(token)), 12.0) + 2 * _PADDING
-            if x + width > WIDE and x:
-                x, y = 0.0, y + _LINE
-            boxes.append((x, y, width))
-            x += width + _GAP
-        top = y + _LINE + 8
+        boxes = place_boxes(figure.tokens, _TOP)
+        top = (boxes[-1][1] if boxes else _TOP) + LINE_HEIGHT + 8
         tops = [top + number * _CURVE for number in range(len(figure.curves))]
         names = [text for curve in figure.curves for text in (curve.name, curve.detail)]
         left = 36 + max(map(text_width, names), default=0.0)
@@ -217,7 +212,3 @@ class _Layout:
         steps = max(len(figure.tokens) - 1, 1)
         xs = [left + (right - left) * number / steps for number in range(len(figure.tokens))]
         return cls(boxes=boxes, tops=tops, xs=xs, height=top + _CURVE * len(figure.curves))
-
-
-def _shorten(token: str) -> str:
-    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"

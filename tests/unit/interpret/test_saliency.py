@@ -171,7 +171,7 @@ def test_curves_are_those_of_a_direct_computation(kind, drop):
             for o in (order, order[::-1], *drawn)
         ]
         assert one.deletion.values == pytest.approx(direct[0], abs=1e-10)
-        assert one.insertion.values == pytest.approx(direct[1], abs=1e-10)
+        assert one.insertion.values == pytest.approx(direct[1][::-1], abs=1e-10)
         assert one.random.values == pytest.approx(np.mean(direct[2:], 0), abs=1e-10)
         assert one.low.values == pytest.approx(np.quantile(direct[2:], 0.025, axis=0), abs=1e-10)
         assert one.deletion.area == pytest.approx(np.trapezoid(direct[0], FRACTIONS))
@@ -216,7 +216,8 @@ def test_curves_begin_with_the_probability_of_the_text():
     )
     for one, curve in zip(found, curves, strict=True):
         assert curve.deletion.values[0] == pytest.approx(one.probability)
-        assert curve.deletion.values[-1] == pytest.approx(curve.insertion.values[-1])
+        assert curve.insertion.values[-1] == pytest.approx(one.probability)
+        assert curve.deletion.values[-1] == pytest.approx(curve.insertion.values[0])
 
 
 def test_hooks_and_modes_are_as_before_also_after_an_error():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cloze.tasks.explain import neurons as _neurons
     from cloze.tasks.explain import patching as _patching
     from cloze.tasks.explain import probe as _probe
+    from cloze.tasks.explain import saliency as _saliency
 
 
 class Explain:
@@ -38,6 +39,7 @@ class Explain:
         patching = staticmethod(_patching.patching)
         probe = staticmethod(_probe.probe)
         neurons = staticmethod(_neurons.neurons)
+        saliency = staticmethod(_saliency.saliency)
 
     def __call__(
         self,

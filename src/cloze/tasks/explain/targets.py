@@ -220,7 +220,7 @@ def _class_scores(model: Model, inputs: Sequence[TargetInput], target: Target) -
         return HeadScore(head, 0, index, labels[index], activation)
 
     if target is not None:
-        chosen = [make(_find_name(one, labels, "label")) for one in _as_list(target)]
+        chosen = [make(find_name(one, labels, "label")) for one in _as_list(target)]
         return [list(chosen) for _ in inputs]
     logits = _compute(model, inputs, head, [[0]] * len(inputs))
     return [[make(int(one[0].argmax()))] for one in logits]
@@ -275,8 +275,8 @@ def _find_tag(
     model: Model, target: str, words: Sequence[tuple[str, int]], tags: Sequence[int]
 ) -> Score:
     word, _, tag = target.partition("=")
-    number = _find_name(word, [text for text, _ in words], "word")
-    index = _find_name(tag, model.labels, "tag") if tag else tags[number]
+    number = find_name(word, [text for text, _ in words], "word")
+    index = find_name(tag, model.labels, "tag") if tag else tags[number]
     return _tag_score(model, *words[number], index)
 
 
@@ -352,13 +352,7 @@ def _next_token_scores(
         if target is None:
             id_ = int(lm.next_log_probs(lm.encode_prompt(one.text)).argmax())
         else:
-            words = _as_list(target)
-            if len(words) > 1:
-                raise InputError(
-                    f"there are {len(words)} targets, but one token follows a text",
-                    fix="use one target",
-                )
-            id_ = find_next_token(lm, words[0])
+            id_ = find_next_token(lm, _as_list(target)[0])
         found.append([NextTokenScore(last, id_, lm.decode_token(id_))])
     return found
 
@@ -413,7 +407,7 @@ def _find_word(names: Sequence[str], word: str) -> range | None:
     return None
 
 
-def _find_name(name: str, names: Sequence[str], kind: str) -> int:
+def find_name(name: str, names: Sequence[str], kind: str) -> int:
     """The index of a label, tag or word."""
     exact = [n for n, one in enumerate(names) if one == name]
     same = exact or [n for n, one in enumerate(names) if one.lower() == name.lower()]

@@ -29,6 +29,21 @@ VIEWS: dict[str, ViewKind] = {
         help="what attention heads do over a corpus, ranked",
         parts=("attention",),
     ),
+    "saliency": ViewKind(
+        function="cloze.tasks.explain.saliency:saliency",
+        help="how much each token contributes to an output",
+        parts=("embeddings",),
+        functions=(
+            "fill",
+            "classify",
+            "tag",
+            "answer",
+            "choose",
+            "generate",
+            "translate",
+            "summarize",
+        ),
+    ),
     "neurons": ViewKind(
         function="cloze.tasks.explain.neurons:neurons",
         help="activations of neurons, their factors and clusters",
