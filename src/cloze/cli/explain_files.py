@@ -63,7 +63,7 @@ def print_views(
     from cloze.tasks.explain import find_view
 
     function: Any = find_view(view)
-    pair = given["pair"]
+    pair = options.pop("pair", None)
 
     def compute(some: "Sequence[Row]", **more: Any) -> Sequence[Any]:  # noqa: ANN401
         pairs = None if pair is None else [pair] * len(some)
