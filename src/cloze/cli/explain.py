@@ -110,6 +110,8 @@ SUBCOMMANDS: dict[str, Callable[..., None]] = {
     "layers": explain_layers.layers,
     "cka": explain_layers.cka,
     "probe": explain_layers.probe,
+    "embeddings": explain_vectors.embeddings,
+    "occurrences": explain_vectors.occurrences,
 }
 """The views in the order of the help."""
 SUBCOMMAND_METAVAR = "VIEW MODEL TEXT"

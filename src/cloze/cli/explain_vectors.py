@@ -9,6 +9,16 @@ from cloze.cli.common import TextColumn
 
 CORPUS = "Corpus"
 
+Map = Annotated[
+    str,
+    typer.Option(
+        "--map",
+        metavar="METHOD",
+        help="Map in two dimensions: pca (principal components) or umap (extra umap).",
+    ),
+]
+MapSeed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of UMAP.")]
+
 
 def neurons(
     text: Annotated[
@@ -76,3 +86,64 @@ def neurons(
     ] = 20,
 ) -> None:
     """Show which neurons are active where, their factors and clusters, and what excites them."""
+
+
+def embeddings(
+    text: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT…", help="A text, whose tokens are shown, or several texts."),
+    ],
+    *,
+    layers: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYERS",
+            help="Layers: embeddings (or 0), numbers such as 3 or 1,6,12, last or all.",
+        ),
+    ] = "last",
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Vector of each of several texts: mean, cls or max (default: the model's own, "
+            "else mean).",
+        ),
+    ] = None,
+    map: Map = "pca",
+    special_tokens: Annotated[
+        bool, typer.Option("--special-tokens", help="Include special tokens such as [CLS].")
+    ] = False,
+    seed: MapSeed = 0,
+) -> None:
+    """Show the vectors of tokens or texts as colored cells and as a map."""
+
+
+def occurrences(
+    text: Annotated[
+        str, typer.Argument(metavar="FILE", help="File with a text in each line or row.")
+    ],
+    *,
+    word: Annotated[str, typer.Option(metavar="WORD", help="The word to find in the texts.")],
+    text_column: TextColumn = None,
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the word's sense: name or 1-based number (default: no senses).",
+        ),
+    ] = None,
+    layers: Annotated[
+        str,
+        typer.Option(metavar="LAYERS", help="Layers: numbers such as 0 or 1,6,12, last or all."),
+    ] = "all",
+    color: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="sense (a map for each layer) or layer (one map of all layers)."
+        ),
+    ] = "sense",
+    map: Map = "pca",
+    seed: MapSeed = 0,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of occurrences.")] = 2000,
+) -> None:
+    """Show the vectors of one word in many sentences, colored by sense or by layer."""

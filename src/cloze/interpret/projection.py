@@ -19,6 +19,7 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 METHODS = ("pca", "umap")
 _MIN_UMAP = 4  # vectors: fewer have no neighborhoods
 _NEIGHBORS = 15  # of UMAP, its own default
+_SAME = 1e-9  # cosines that differ by less are equal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +89,8 @@ def measure_separation(vectors: Floats, labels: Sequence[str]) -> Separation | N
     """The separation of two or more labels; None if there is only one.
 
     The silhouette (Rousseeuw 1987) compares the mean distance to vectors of the same label with
-    that to the nearest other label.
+    that to the nearest other label. Where several vectors are equally near, as those of a static
+    word vector are, the accuracy is the fraction of them that has the same label.
     """
     counts = Counter(labels)
     if len(counts) < 2:  # noqa: PLR2004
@@ -97,8 +99,9 @@ def measure_separation(vectors: Floats, labels: Sequence[str]) -> Separation | N
     majority = max(counts.values()) / len(labels)
     others = cosines.copy()
     np.fill_diagonal(others, -np.inf)
-    nearest = others.argmax(1)
-    hits = [labels[n] == labels[near] for n, near in enumerate(nearest)]
+    is_nearest = others >= others.max(1, keepdims=True) - _SAME  # n n
+    names = np.array(labels)
+    hits = [(names[near] == label).mean() for near, label in zip(is_nearest, labels, strict=True)]
     return Separation(
         silhouette=_compute_silhouette(cosines, labels) if len(counts) < len(labels) else None,
         neighbor_accuracy=float(np.mean(hits)),
@@ -117,7 +120,7 @@ def compute_cosines(vectors: Floats) -> NDArray[np.float64]:
 def _compute_silhouette(cosines: NDArray[np.float64], labels: Sequence[str]) -> float:
     """The mean of (b − a)/max(a, b) over all vectors; 0 for the only one of its label."""
     distances = 1 - cosines
-    np.fill_diagonal(distances, 0)
+    distances[distances < _SAME] = 0.0  # rounding errors of equal vectors
     names = np.array(labels)
     masks = {name: names == name for name in dict.fromkeys(labels)}
     scores = []

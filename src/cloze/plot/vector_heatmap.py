@@ -18,6 +18,8 @@ _HEIGHT, _LOW = 26.0, 12.0  # of a row; if there are many rows
 _MANY = 20  # from this number on, rows are lower and touch
 _TOP = 54.0
 _KEY = 160.0  # width of the color scale
+_MAX_RECTANGLES = 8000  # more cells are drawn as paths of 32 colors, which are much shorter
+_LEVELS = 16  # of each sign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,9 @@ class VectorHeatmap(Figure):
         for number, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
             top = _TOP + number * tall
             yield draw_text(name, left - 8, top + tall / 2 + 3, class_="end")
+            if len(self.rows) * len(values) > _MAX_RECTANGLES:
+                yield from self._draw_paths(values, left, top, (cell, tall - gap))
+                continue
             for column, value in enumerate(values):
                 # one pixel wider, so that no background is visible between two cells
                 last = column == len(values) - 1
@@ -93,6 +98,22 @@ class VectorHeatmap(Figure):
                     height=tall - gap,
                     fill=cell_color(value, self.limit),
                 )
+
+    def _draw_paths(
+        self, values: Sequence[float], left: float, top: float, size: tuple[float, float]
+    ) -> Iterator[Element]:
+        """The cells of a row, those of the same color in one path."""
+        width, height = size
+        paths: dict[str, list[str]] = {}
+        for column, value in enumerate(values):
+            level = round(value / self.limit * _LEVELS) if math.isfinite(value) else math.nan
+            color = cell_color(level * self.limit / _LEVELS, self.limit)
+            paths.setdefault(color, []).append(f"M{left + column * width:.1f} {top:.0f}")
+        wide = min(width + 0.5, width * 2)  # no background is visible between two cells
+        outline = f"h{wide:.1f}v{height:.0f}h-{wide:.1f}z"
+        for color, starts in paths.items():
+            path = Element("path", d="".join(start + outline for start in starts), class_="cells")
+            yield Element("g", path, fill=color)
 
 
 def cell_color(value: float, limit: float = LIMIT) -> str:

@@ -48,6 +48,14 @@ def test_separation_of_one_label_and_of_all_different_labels():
     assert (found.silhouette, found.neighbor_accuracy) == (None, 0.0)
 
 
+def test_equal_vectors_separate_nothing():
+    same = np.repeat(RNG.normal(size=(1, 8)), 5, axis=0)
+    found = measure_separation(same, ["a", "a", "a", "b", "b"])
+    # of the four others, two or one have the same label
+    assert found.neighbor_accuracy == pytest.approx((3 * 2 / 4 + 2 * 1 / 4) / 5)
+    assert found.silhouette == 0
+
+
 def test_cosines_of_a_zero_vector_are_zero():
     found = compute_cosines(np.array([[1.0, 0.0], [0.0, 0.0], [2.0, 2.0]]))
     np.testing.assert_allclose(found, [[1, 0, 0.5**0.5], [0, 0, 0], [0.5**0.5, 0, 1]], atol=1e-12)

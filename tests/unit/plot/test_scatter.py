@@ -61,3 +61,27 @@ def test_nothing_to_draw_says_so():
 def test_a_dot_without_a_place_is_told():
     with raises(InputError, "'x'"):
         Scatter(title="t", points=[Point(name="x", x=math.nan, y=0)])
+
+
+def test_groups_have_a_legend_and_shapes_and_points_have_details():
+    points = [
+        Point(name="a", x=0, y=0, color=0, detail="<i>first</i>"),
+        Point(name="b", x=1, y=0, color=1, detail="second"),
+    ]
+    scatter = Scatter(title="t", points=points, legend=["snake", "code"], has_names=False)
+    text = str(scatter.svg())
+    assert ">snake</text>" in text
+    assert ">a</text>" not in text
+    shapes = re.findall(r'<path d="([^"]+)" class="mark c(\d)"', text)
+    assert len(shapes) == 4  # two in the legend
+    assert len(set(shapes)) == 2
+    assert scatter.data["points"][1] == {
+        "name": "b",
+        "x": 1,
+        "y": 0,
+        "detail": "second",
+        "group": "code",
+    }
+    page = str(scatter.element())
+    assert "<i>first" not in page
+    assert 'data-kind="scatter"' in page

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from cloze.errors import InputError
@@ -46,3 +48,12 @@ def test_a_limit_and_many_rows(tmp_path):
 def test_names_and_rows_that_do_not_fit(rows, values):
     with raises(InputError, "row", "name"):
         VectorHeatmap(title="x", rows=rows, values=values)
+
+
+def test_very_many_cells_are_paths_of_few_colors(tmp_path):
+    values = [[(row * column % 41) / 10 - 2 for column in range(500)] for row in range(20)]
+    cells = VectorHeatmap(title="t", rows=[str(n) for n in range(20)], values=values)
+    text = cells.save(tmp_path / "cells.svg").read_text()
+    assert text.count("v13") == 10_000  # a cell each
+    assert len(set(re.findall(r'<g fill="(#\w+)"', text))) <= 33
+    assert len(text) < 400_000

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from cloze.tasks.explain import ablation as _ablation
     from cloze.tasks.explain import attention as _attention
     from cloze.tasks.explain import cka as _cka
+    from cloze.tasks.explain import embeddings as _embeddings
     from cloze.tasks.explain import heads as _heads
     from cloze.tasks.explain import layers as _layers
     from cloze.tasks.explain import neurons as _neurons
+    from cloze.tasks.explain import occurrences as _occurrences
     from cloze.tasks.explain import patching as _patching
     from cloze.tasks.explain import probe as _probe
     from cloze.tasks.explain import saliency as _saliency
@@ -40,6 +42,8 @@ class Explain:
         probe = staticmethod(_probe.probe)
         neurons = staticmethod(_neurons.neurons)
         saliency = staticmethod(_saliency.saliency)
+        embeddings = staticmethod(_embeddings.embeddings)
+        occurrences = staticmethod(_occurrences.occurrences)
 
     def __call__(
         self,

@@ -74,6 +74,16 @@ VIEWS: dict[str, ViewKind] = {
         help="accuracy of linear classifiers on the vectors of each layer",
         parts=("hidden_states",),
     ),
+    "embeddings": ViewKind(
+        function="cloze.tasks.explain.embeddings:embeddings",
+        help="vectors of tokens or texts as colored cells and as a map",
+        parts=("hidden_states", "word_vectors"),
+    ),
+    "occurrences": ViewKind(
+        function="cloze.tasks.explain.occurrences:occurrences",
+        help="vectors of one word in many sentences, by sense and layer",
+        parts=("hidden_states", "word_vectors"),
+    ),
 }
 
 
