@@ -76,6 +76,18 @@ class WordVectors:
 
     def __getitem__(self, word: str) -> Floats:
         """The vector of a word: its own, or the mean of its n-grams'."""
+        vector = self.find_vector(word)
+        if vector is not None:
+            return vector
+        raise InputError(
+            f"the word {word!r} is not in the vocabulary of {len(self.words):,} words",
+            fix=suggest(word, self.words[:_SUGGESTED])
+            if self._has_similar_word(word)
+            else "use another word, or train with character n-grams",
+        )
+
+    def find_vector(self, word: str) -> Floats | None:
+        """The vector of a word: its own, or the mean of its n-grams'; else None."""
         row = self.find_row(word)
         if row is not None:
             return self.vectors[row]
@@ -83,12 +95,7 @@ class WordVectors:
             rows = self.char_ngrams.hash_ngrams(self._normalize_case(word))
             if rows:
                 return self.ngram_vectors[rows].mean(0)
-        raise InputError(
-            f"the word {word!r} is not in the vocabulary of {len(self.words):,} words",
-            fix=suggest(word, self.words[:_SUGGESTED])
-            if self._has_similar_word(word)
-            else "use another word, or train with character n-grams",
-        )
+        return None
 
     def find_row(self, word: str) -> int | None:
         """The row of a word: as it is written, or in lower case if the vocabulary is; else None."""

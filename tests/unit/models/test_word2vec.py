@@ -35,6 +35,7 @@ def test_the_error_for_an_unknown_word_suggests_a_similar_one():
         vectors()["quen"]
     with raises(InputError, "xyz", fix=("character", "n-grams")):
         vectors()["xyz"]
+    assert vectors().find_vector("xyz") is None
 
 
 def test_an_unknown_word_has_the_mean_of_its_ngrams():

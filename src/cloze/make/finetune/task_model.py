@@ -152,9 +152,9 @@ def _fill_embeddings(
     weight: Tensor = feature_head.get_parameter("embeddings.weight")
     weight.normal_(0.0, EMBEDDING_STD)
     weight[UNKNOWN] = 0.0
-    for row, word in enumerate(words if vectors is not None else (), UNKNOWN + 1):
-        assert vectors is not None
-        try:
-            weight[row] = torch.from_numpy(vectors[word].copy())
-        except InputError:  # it has no vector
-            continue
+    if vectors is None:
+        return
+    for row, word in enumerate(words, UNKNOWN + 1):
+        vector = vectors.find_vector(word)
+        if vector is not None:
+            weight[row] = torch.from_numpy(vector.copy())
