@@ -209,7 +209,8 @@ class AttentionFigure(Figure):
         pictures, grid_height = _draw_pictures(one)
         total = max(height, grid_height)
         layer, layers = self._layer_index(), one.layers
-        detail = f"{one.name}: layer {layers[layer]} of {len(layers)}, and all heads"
+        shown = "all heads" if self.head is None else f"head {self.head}"
+        detail = f"{one.name}, layer {layers[layer]}, {shown}"
         return Element(
             "svg",
             *children,
@@ -244,18 +245,18 @@ class AttentionFigure(Figure):
                 d=_curve(left, _TOP + (query + 0.5) * row, right, _TOP + (key + 0.5) * row),
                 stroke=color_head(head, len(heads)),
                 stroke_opacity=f"{min(1.0, weight * 1.1):.2f}",
-                stroke_width=f"{1 + 1.5 * weight:.1f}",
+                class_="curve",
             )
             for weight, head, query, key in drawn
         ]
         for number, token in enumerate(one.queries.tokens):
             y = _TOP + (number + 0.5) * row + 0.35 * size
-            bold = "650" if number == self.token else None
-            parts.append(
-                draw_text(
-                    _shorten(token), left - 6, y, class_="end", font_size=size, font_weight=bold
+            if number == self.token:
+                top = _TOP + number * row
+                parts.append(
+                    Element("rect", x=0, y=top, width=left - 1, height=row, rx=4, class_="marked")
                 )
-            )
+            parts.append(draw_text(_shorten(token), left - 6, y, class_="end", font_size=size))
         for number, token in enumerate(one.keys.tokens):
             y = _TOP + (number + 0.5) * row + 0.35 * size
             parts.append(draw_text(_shorten(token), right + 6, y, font_size=size))
@@ -346,12 +347,13 @@ def _draw_pictures(one: AttentionMap) -> tuple[list[Element], float]:
                         width=cell - gap,
                         height=tall - gap,
                         rx=2,
-                        class_="frame",
                         fill="#8a94a3",
+                        stroke="none",
                         fill_opacity="0.12",
                     ),
                     *_draw_picture(one.weights[layer, head], x, y, cell - gap, tall - gap),
                     stroke=color_head(head, len(one.heads)),
+                    class_="picture",
                 )
             )
     return parts, _TOP + layers * tall + 8
@@ -378,7 +380,7 @@ def _draw_picture(
             for n in sorted(chosen.tolist())
         )
         opacity = min(1.0, low + 0.1)
-        yield Element("path", d=path, stroke_width=1, stroke_opacity=f"{opacity:.1f}")
+        yield Element("path", d=path, stroke_opacity=f"{opacity:.1f}")
 
 
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:

@@ -134,7 +134,6 @@
             choose({ heads: only ? [head] : toggle(state.heads, head), focus: null });
           }, () => state.heads.includes(head), map.colors[0][head]]),
           ["all", () => choose({ heads: everyHead, focus: null })],
-          ["none", () => choose({ heads: [everyHead[0]], focus: null })],
         ]);
         buttons.slice(0, map.heads.length).forEach((button) => { button.title = "double-click: this head only"; });
       }
@@ -372,13 +371,17 @@
       vectorPart.textContent = `layer ${map.layers[layers[0]]}, head ${map.heads[head]}${choice}; red: positive, blue: negative`;
       atVector = draw.drawVectors(vectorCanvas, { ...state, focus: [layers[0], head] }, rows, root.clientWidth, theme());
     }
+    const describeFilter = () => {
+      const sum = FILTERS[state.filter] && draw.sumBetween(state, FILTERS[state.filter][0]);
+      return sum === null ? "" : `; ${state.filter}: ${percent(sum)} of the attention of ${state.filter[0]}`;
+    };
     function summarize(mean) {
       const { map, layers, heads, side, index, cell } = state;
       const layerText = `${layers.length > 1 ? "mean of layers" : "layer"} ${list(layers.map((n) => map.layers[n]))}`;
       const headText = heads.length === 1 ? `head ${map.heads[heads[0]]}`
         : `mean of ${heads.length === map.heads.length ? "all" : "selected"} ${heads.length} heads`;
       const where = `(${layerText}, ${headText})`;
-      legend.textContent = `${map.name}, ${layerText}, ${headText}`;
+      legend.textContent = `${map.name}, ${layerText}, ${headText}${describeFilter()}`;
       if (!side) return "";
       const others = side === "query" ? map.keys.names : map.queries.names;
       const own = side === "query" ? map.queries.names[index] : map.keys.names[index];
@@ -404,6 +407,7 @@
       const now = JSON.stringify([state.kind, state.words, state.layers, state.heads, state.focus, state.lines, root.clientWidth]);
       if (now === drawn) return;
       drawn = now;
+      grid.hidden = state.map.layers.length * state.map.heads.length === 1;
       requestAnimationFrame(drawGrid);
     }
     const build = () => {

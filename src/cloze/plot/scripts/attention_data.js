@@ -137,5 +137,18 @@
     return all.reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0]);
   }
 
-  globalThis.clozeAttention = { readMap, mergeWords, meanLayers, describeHead };
+  // The attention that the tokens of one text pay to the keys that the filter allows, on average.
+  function sumBetween({ map, table, heads, allows }, text) {
+    const rows = map.queries.sequences.flatMap((one, n) => (one === text ? [n] : []));
+    let sum = 0;
+    for (const head of heads)
+      for (const query of rows) {
+        const row = head * map.queries.names.length + query;
+        for (let n = table.starts[row]; n < table.starts[row + 1]; n++)
+          if (allows(query, table.keys[n])) sum += table.weights[n];
+      }
+    return sum / heads.length / Math.max(rows.length, 1);
+  }
+
+  globalThis.clozeAttention = { readMap, mergeWords, meanLayers, describeHead, sumBetween };
 })();
