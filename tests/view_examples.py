@@ -13,9 +13,6 @@ LONG = " ".join(f"w{n % 300}" for n in range(510))  # with [CLS] and [SEP] 512 t
 
 EXAMPLES: dict[str, Callable[..., View]] = {
     "attention": lambda: cloze.explain.attention("cloze-en", TEXT),
-    "attention: a pinned token": lambda: cloze.explain.attention(
-        "cloze-en", TEXT, layer=7, token="it", head=2, key="tired"
-    ),
     "heads": lambda: cloze.explain.heads("cloze-en", [TEXT, MASKED]),
 }
 """By name: that of the view, or the view, a colon and what is special about it."""
