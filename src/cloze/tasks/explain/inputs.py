@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cloze.checkpoint.model import Model
 from cloze.errors import InputError
@@ -39,7 +40,7 @@ class TokenizedText:
 class ExplainInput(TokenizedText):
     """The input of a view; of a translator these are the tokens of the source."""
 
-    target: TokenizedText | None = None  # of a translator: the translation, with its end token
+    target: TokenizedText | None = None  # of a translator: the translation, and its end token
     truncated_chars: int = 0  # characters left out because the text is too long
 
     @property
@@ -148,33 +149,66 @@ def _adds_begin(prompt: Sequence[int], text: str, tokenizer: Tokenizer) -> bool:
 
 
 def _encode_translation(model: Model, text: str, target_text: str | None) -> ExplainInput:
-    from cloze.decode.config import BeamConfig
-    from cloze.tasks.source_to_target import encode_sources, make_translator, search_targets
-    from cloze.text.joint_bpe import decode_sentence
+    from cloze.tasks.source_to_target import make_translator
 
-    translator = make_translator(model)
-    sources, _ = encode_sources(translator, [text], "head", None)
-    if target_text is None:
-        found = search_targets(
-            translator,
-            sources,
-            BeamConfig(beam=1, n_best=1),
-            max_target_length=lambda ids: 2 * len(ids) + 10,
-            batch_tokens=4096,
-        )
-        ids = list(found[0][0].tokens)
-        target_text = decode_sentence(
-            model.tokenizer, [one for one in ids if one != translator.eos_id]
-        )
-    else:
+    if target_text is not None:
         check_text("target text", target_text)
+    translator = make_translator(model)
     source = _encode_sentence(model, text, translator.max_source_length)
-    most = translator.limit_target(source.ids, 1 << 30)
-    target = _encode_sentence(model, target_text, most) if target_text.strip() else None
+    if target_text is None:
+        target = _translate(model, translator, source.ids)
+    else:
+        most = translator.limit_target(source.ids, 1 << 30)
+        target = _encode_sentence(model, target_text, most)
     if source.truncated_chars:
         fix = "the view shows the tokens that were read"
         warn_truncated([source.truncated_chars], translator.max_source_length, fix=fix)
     return replace(source, target=target)
+
+
+def _translate(model: Model, translator: Any, source: Sequence[int]) -> ExplainInput:  # noqa: ANN401
+    """The greedy translation, as the model generates it."""
+    from cloze.decode.config import BeamConfig
+    from cloze.tasks.source_to_target import search_targets
+    from cloze.text.joint_bpe import decode_sentence
+
+    found = search_targets(
+        translator,
+        {0: source},
+        BeamConfig(beam=1, n_best=1),
+        max_target_length=lambda ids: 2 * len(ids) + 10,
+        batch_tokens=1 << 20,
+    )[0][0]
+    tokenizer, ids = model.tokenizer, list(found.tokens)
+    text = decode_sentence(tokenizer, ids)
+    aligned = _align_generated(tokenizer, ids, text)
+    if found.finished:
+        eos = tokenizer.id_to_token(translator.eos_id)
+        aligned = _add_special(aligned, [translator.eos_id], [eos], after=True)
+    return _make_input(text, aligned, aligned.ids, tokenizer)
+
+
+def _align_generated(tokenizer: Tokenizer, ids: list[int], text: str) -> TokenAlignment:
+    """The alignment of generated tokens, which may not be those that the text is encoded as."""
+    from cloze.tasks.word_alignment import join_words
+
+    words: list[int | None] = [None] * len(ids)
+    offsets = [(0, 0)] * len(ids)
+    end = 0
+    for number, (word, first, last) in enumerate(join_words(tokenizer, ids)):
+        start = max(text.find(word, end), end)
+        end = min(start + len(word), len(text))
+        words[first:last] = [number] * (last - first)
+        offsets[first:last] = [(start, end)] * (last - first)
+    return TokenAlignment(
+        ids=ids,
+        tokens=[tokenizer.id_to_token(id_) for id_ in ids],
+        offsets=offsets,
+        words=words,
+        type_ids=[0] * len(ids),
+        sequence_ids=[0] * len(ids),
+        kept_ranges=((range(len(ids)),) if ids else (), ()),
+    )
 
 
 def _encode_sentence(model: Model, text: str, max_length: int) -> ExplainInput:
