@@ -31,7 +31,6 @@ from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.tasks.classify import Classification, predict
 from cloze.tasks.embed import Vectors, embed
-from cloze.tasks.inference import BATCH_TOKENS
 from cloze.tasks.inputs import warn_truncated
 
 try:
@@ -91,7 +90,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _TextEstimator
         normalize: bool | None = None,
         truncation: str | None = None,
         overlap: int | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
         device: str | None = None,
     ) -> None:
         self.model = model

@@ -56,7 +56,8 @@ class FusedAttention(Attention):
             return super().attend(qkv, context, cache)
         reach = context.reach(self.window_size)
         return ops.cloze.attention(
-            *(qkv, layout.cu_seqlens, *self.angles(qkv, context), draw_seed(qkv)),
+            *(qkv, layout.cu_seqlens, *self.angles(qkv, context)),
+            draw_seed(qkv) if self.training else layout.cu_seqlens,  # only dropout reads it
             *(layout.max_seqlen, layout.max_seqlen if reach is None else reach),
             *(self.dropout if self.training else 0.0, context.is_causal),
         )[0].flatten(-2)
@@ -106,11 +107,18 @@ class FusedPostNormBlock(PostNormBlock):
     def forward(self, x: Tensor, context: AttentionContext, cache: KVCache | None = None) -> Tensor:
         if self.training and kernels.is_supported(x):
             return self._forward_training(x, context, cache)
+        if isinstance(context.layout, Varlen) and not self.training:
+            return self._forward_varlen(x, context, context.layout.cu_seqlens)
         x = add_norm(x, self.attention(x, context, cache), self.attention_norm, self.dropout)
         if self.cross_attention is not None:
             mixed = self.cross_attention(x, context, cache)
             x = add_norm(x, mixed, self.cross_attention_norm, self.dropout)
         return add_norm(x, self.ffn(x), self.ffn_norm, self.dropout)
+
+    def _forward_varlen(self, x: Tensor, context: AttentionContext, seed: Tensor) -> Tensor:
+        """The same without dropout, which would read the seed."""
+        x = add_norm_without_dropout(x, self.attention(x, context), self.attention_norm, seed)[0]
+        return add_norm_without_dropout(x, self.ffn(x), self.ffn_norm, seed)[0]
 
     def _forward_training(
         self, x: Tensor, context: AttentionContext, cache: KVCache | None
@@ -141,6 +149,19 @@ def add_norm(x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout) -> Tensor:
     if not kernels.is_supported(x, y):
         return norm(x + dropout(y))
     return _add_norm(x, y, norm, dropout, None)
+
+
+def add_norm_without_dropout(
+    x: Tensor, y: Tensor, norm: nn.Module, seed: Tensor, zeros: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """norm(x + y) and x + y; `zeros` are in place of the bias of a norm without one."""
+    bias = getattr(norm, "bias", None)
+    bias = zeros if bias is None else bias
+    if not isinstance(norm, LayerNorm) or bias is None or not kernels.is_supported(x, y):
+        x = x + y
+        return norm(x), x
+    found = ops.cloze.add_norm(x, y, norm.weight, bias, seed, None, norm.eps, 0.0)
+    return found[0], found[1]
 
 
 def linear_add_norm(

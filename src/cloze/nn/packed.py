@@ -1,4 +1,4 @@
-"""Decoding steps on a CPU with packed weights.
+"""Linear layers on a CPU with packed weights, and decoding steps with them.
 
 A step reads every weight for a few vectors, so its time is that of reading memory. torch's own
 matrix product reaches half of the memory's bandwidth with row-major weights; oneDNN reaches nearly
@@ -8,7 +8,7 @@ blocks compute, without dropout, with a packed copy of each matrix.
 b rows, d width, v vocabulary.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -27,6 +27,8 @@ _MANY_ROWS = 8  # weights packed for one row are slow for several; those for 8 a
 _MIN_STEPS = 16  # that repay the packing
 _MIN_WEIGHTS = 1 << 20  # a smaller model is in the processor's caches anyway
 
+Attend = Callable[[Attention, Tensor, AttentionContext], Tensor]  # n 3h d -> n (h d)
+
 _FUSED_ACTIVATIONS: Mapping[Activation, tuple[str, str]] = {  # name and algorithm in oneDNN
     F.gelu: ("gelu", "none"),
     ACTIVATIONS["gelu_new"]: ("gelu", "tanh"),
@@ -37,11 +39,14 @@ _FUSED_ACTIVATIONS: Mapping[Activation, tuple[str, str]] = {  # name and algorit
 
 def can_pack(model: Encoder) -> bool:
     """Whether a model's steps are faster with packed weights, and there is memory for a copy."""
-    weights = list(_weights(model))
+    return all(map(is_packable, model.blocks)) and can_pack_weights(list(_weights(model)))
+
+
+def can_pack_weights(weights: Sequence[Tensor]) -> bool:
+    """Whether products with packed copies of these matrices are faster, and there is memory."""
     return (
         hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and torch.backends.mkldnn.is_available()
-        and all(map(_is_packable, model.blocks))
         and all(weight.device.type == "cpu" for weight in weights)
         and {weight.dtype for weight in weights} in ({torch.float32}, {torch.bfloat16})
         and (weights[0].dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -50,7 +55,7 @@ def can_pack(model: Encoder) -> bool:
     )
 
 
-def _is_packable(block: Block) -> bool:
+def is_packable(block: Block) -> bool:
     """Whether a block computes what `PackedBlock` does."""
     kind = type(block.attention)
     return (
@@ -61,14 +66,15 @@ def _is_packable(block: Block) -> bool:
     )
 
 
-def _linears(block: Block) -> tuple[nn.Linear, ...]:
+def list_linears(block: Block) -> tuple[nn.Linear, ...]:
+    """The layers of a block whose matrices are packed."""
     return block.attention.qkv, block.attention.out, block.ffn.up, block.ffn.down
 
 
 def _weights(model: Encoder) -> Iterator[Tensor]:
     """The matrices that are packed, the LM head's last."""
     for block in model.blocks:
-        yield from (linear.weight for linear in _linears(block))
+        yield from (linear.weight for linear in list_linears(block))
     yield _lm_head_operands(model)[0]
 
 
@@ -79,13 +85,14 @@ def _lm_head_operands(model: Encoder) -> tuple[Tensor, Tensor | None]:
     return model.embeddings.word.weight if head.weight is None else head.weight, head.bias
 
 
-def _identify(weight: Tensor) -> tuple[int, int]:
+def identify_weight(weight: Tensor) -> tuple[int, int]:
     """Where a weight is, and how often it was changed."""
     return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
-def _has_hooks(block: Block) -> bool:
-    parts = (block, block.attention, block.ffn, *_linears(block))
+def has_hooks(block: Block) -> bool:
+    """Whether something observes or changes what a block computes."""
+    parts = (block, block.attention, block.ffn, *list_linears(block))
     return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
@@ -104,9 +111,7 @@ class PackedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
         self.bias = bias
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(
-            weight.detach(), 1 if rows == 1 else _MANY_ROWS
-        )
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
 
     def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
         name, algorithm = _FUSED_ACTIVATIONS.get(activation, ("none", ""))  # type: ignore[arg-type]
@@ -122,16 +127,57 @@ class PackedLinear:
         return y
 
 
-class PackedBlock:
-    """One token of each row through a block: b d -> b d."""
+class Int8Linear:
+    """W·x + b in integers: a scale for each row of W, and one for each vector x.
 
-    def __init__(self, block: Block, rows: int) -> None:
+    The scale of a vector is found when it is there (dynamic quantization), so that a result does
+    not depend on the other vectors of a batch. Values are symmetric: −127 … 127.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        weight = weight.detach().float()
+        self.scale = _find_scale(weight)[:, 0]
+        self.weight = (weight / self.scale[:, None]).round_().to(torch.int8)
+        self.bias = torch.zeros_like(self.scale) if bias is None else bias.detach().float()
+
+    def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
+        scale = _find_scale(x)
+        values = (x * scale.reciprocal()).round_().to(torch.int8)
+        # in place: for large tensors, getting memory takes longer than computing
+        y = torch._int_mm(values, self.weight.t()).float().mul_(scale)
+        torch.addcmul(self.bias, y, self.scale, out=y)
+        if activation is F.gelu:
+            torch.ops.aten.gelu_(y)
+            return y
+        return y if activation is None else activation(y)
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Residual + W·x + b."""
+        return self(x).add_(residual)
+
+
+def _find_scale(x: Tensor) -> Tensor:
+    """What the rows of x are divided by, so that they fit into 8 bits: n 1."""
+    return x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(127)
+
+
+class PackedBlock:
+    """Tokens through a block: one of each row if there is a cache, else those of a flat row."""
+
+    def __init__(
+        self,
+        block: Block,
+        pack: "Callable[[Tensor, Tensor | None], PackedLinear | Int8Linear]",
+        attend: Attend | None = None,
+    ) -> None:
+        """`pack` makes the layers; `attend` computes attention without a cache."""
         self.qkv, self.out, self.up, self.down = (
-            PackedLinear(linear.weight, linear.bias, rows) for linear in _linears(block)
+            pack(linear.weight, linear.bias) for linear in list_linears(block)
         )
+        self.attend = attend
 
     def __call__(
-        self, block: Block, x: Tensor, context: AttentionContext, cache: KVCache
+        self, block: Block, x: Tensor, context: AttentionContext, cache: KVCache | None = None
     ) -> Tensor:
         if isinstance(block, PreNormBlock):
             mixed = self._attend(block.attention, block.attention_norm(x), context, cache)
@@ -143,9 +189,12 @@ class PackedBlock:
         return block.ffn_norm(self.down.add(self._expand(block.ffn, x), x))
 
     def _attend(
-        self, attention: Attention, x: Tensor, context: AttentionContext, cache: KVCache
+        self, attention: Attention, x: Tensor, context: AttentionContext, cache: KVCache | None
     ) -> Tensor:
-        qkv = self.qkv(x).view(len(x), 1, 3 * attention.num_heads, -1)  # b 1 3h d
+        qkv = self.qkv(x).unflatten(-1, (3 * attention.num_heads, -1))  # n 3h d
+        if cache is None and self.attend is not None:
+            return self.attend(attention, qkv.float(), context).to(x.dtype)
+        qkv = qkv[:, None]  # b 1 3h d
         # attention of torch on a CPU is several times as fast in float32 as in bfloat16
         return attention.attend(qkv.float(), context, cache)[:, 0].to(x.dtype)
 
@@ -161,13 +210,17 @@ class PackedStep:
 
     def __init__(self, model: Encoder, rows: int) -> None:
         self._rows = rows
-        self._packed = [_identify(weight) for weight in _weights(model)]
-        self._blocks = [PackedBlock(block, rows) for block in model.blocks]
-        self._lm_head = PackedLinear(*_lm_head_operands(model), rows)
+        self._packed = [identify_weight(weight) for weight in _weights(model)]
+
+        def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+            return PackedLinear(weight, bias, 1 if rows == 1 else _MANY_ROWS)
+
+        self._blocks = [PackedBlock(block, pack) for block in model.blocks]
+        self._lm_head = pack(*_lm_head_operands(model))
 
     def is_valid(self, model: Encoder, rows: int) -> bool:
         """Whether it was made for so many rows and the weights that the model has now."""
-        weights = [_identify(weight) for weight in _weights(model)]
+        weights = [identify_weight(weight) for weight in _weights(model)]
         return (rows == 1 or self._rows > 1) and self._packed == weights
 
     def __call__(
@@ -188,7 +241,7 @@ def get_packed_step(model: Encoder, rows: int, *, steps: int | None) -> PackedSt
 
     Packing takes as long as several steps, so it is not done if fewer `steps` follow.
     """
-    if any(map(_has_hooks, model.blocks)):
+    if any(map(has_hooks, model.blocks)):
         return None
     packed: PackedStep | None = model.__dict__.get("_packed_step")
     if packed is None or not packed.is_valid(model, rows):

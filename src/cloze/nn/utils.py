@@ -51,6 +51,24 @@ def capture_graph(
     return graph, output
 
 
+class HostCopy:
+    """The copy of a tensor in main memory; that of a GPU's tensor is made while others compute."""
+
+    def __init__(self, x: Tensor) -> None:
+        self._host, self._event = x, None
+        if x.is_cuda:
+            self._host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+            self._host.copy_(x, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record(torch.cuda.current_stream(x.device))
+
+    def wait(self) -> Tensor:
+        """The copy, when it is complete."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host.cpu()
+
+
 class _SkipInitializers(TorchFunctionMode):
     """Skips the random initialization of weights.
 

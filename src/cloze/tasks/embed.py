@@ -3,10 +3,10 @@
 n tokens of a packed batch, b sequences, t tokens of one, d size of the selected layers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, starmap
 from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -16,14 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.config import in_range, one_of
+from cloze.config import one_of
 from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.vector_files import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
+from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.layout import Packed
+from cloze.nn.utils import HostCopy, eval_mode
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_windows
 from cloze.tasks.features import (
@@ -33,15 +35,22 @@ from cloze.tasks.features import (
     make_id_tensor,
     measure_features,
     pool,
+    pool_packed,
     prepare_source,
     select_layers,
     skips_zeros,
 )
-from cloze.tasks.inference import BATCH_TOKENS, EncodedText, OnTruncated, encode_texts
+from cloze.tasks.inference import (
+    EncodedText,
+    OnTruncated,
+    choose_batch_tokens,
+    delay,
+    encode_ahead,
+    encode_texts,
+)
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
-from cloze.text.windows import Windows
 
 Vectors = NDArray[np.float32]
 CHUNK = 20_000  # number of texts of a stream that are sorted by length and embedded together
@@ -63,7 +72,7 @@ class EmbedOptions(TypedDict, total=False):
     truncation: str | None
     overlap: int | None
     text_column: str | int | None
-    batch_tokens: int
+    batch_tokens: int | None
     progress: ProgressOption
     on_error: OnError | None
     on_truncated: OnTruncated | None
@@ -105,7 +114,7 @@ def embed(
     truncation: str | None = None,
     overlap: int | None = None,
     text_column: str | int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
     on_truncated: OnTruncated | None = None,
@@ -128,7 +137,7 @@ def embed(
         overlap: number of tokens that two windows share. Default: a quarter of the window.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
-        batch_tokens: maximum number of tokens in a batch.
+        batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
         on_error: called with the index and the error of one of several texts that fails; its row is
@@ -142,70 +151,114 @@ def embed(
     modes = own.modes if pooling is None and own else (pooling or "mean",)
     by_token = [one_of("pooling", mode, (*POOLINGS, "none")) for mode in modes] == ["none"]
     unit = bool(own and own.normalize and not by_token) if normalize is None else normalize
-    in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+    most = choose_batch_tokens(model, batch_tokens)
     check_pooling(model, modes)
     chosen = select_layers(layers, model.module.num_layers)
     if own and own.prompt and not by_token:
         rows = [own.prompt + text for text in rows]
-    encoded = encode_texts(
+    stream = _StreamOptions(
+        compute=partial(_compute_vectors, model, chosen, most),
+        batch=max(1, most // model.max_length),
+        progress=progress,
+    )
+    encode = partial(
+        encode_texts,
         model,
-        rows,
         truncation=truncation,
         overlap=overlap,
         aligned=by_token,
         on_error=None if is_single else on_error,
     )
-    _report_truncated(encoded, on_truncated, None if truncation else model.max_length)
-    batches = _embed_batches(model, encoded, chosen, batch_tokens, progress)
-    stream = _StreamOptions(
-        compute=partial(_compute_vectors, model, chosen, batch_tokens),
-        batch=max(1, batch_tokens // model.max_length),
-        progress=progress,
-    )
+    pool_options = PoolOptions(modes=modes, normalize=unit, skip_zeros=skips_zeros(model))
+    truncated: dict[int, int] = {}
+    parts = _note_truncated(encode_ahead(model, rows, encode), truncated)
+    compute = partial(_embed_batches, model, layers=chosen, batch_tokens=most, progress=progress)
     if by_token:
-        kept = {
-            key: one
-            for keys, vectors in batches
-            for key, one in zip(keys, vectors.float().cpu(), strict=True)
-        }
-        found = [_make_token_vectors(row, encoded, kept, unit, stream) for row in range(len(rows))]
+        found: list[TokenVectors | None] = [None] * len(rows)
+        for encoded in parts:
+            kept = dict(chain.from_iterable(starmap(_split_tokens, compute(encoded, len(rows)))))
+            for row in encoded:
+                found[row] = _make_token_vectors(row, encoded, kept, unit, stream)
+        _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
         return found[0] if is_single and found[0] else found
-    pooled = _pool_batches(
-        encoded,
-        batches,
-        partial(pool, modes=modes, normalize=unit, skip_zeros=skips_zeros(model)),
-        partial(pool_windows, modes=modes, normalize=unit, **stream),
+    pooled = (
+        vectors
+        for encoded in parts
+        for vectors in _pool_batches(
+            model, encoded, compute(encoded, len(rows)), pool_options, stream
+        )
     )
-    # without texts, or if all have failed, there are no vectors whose size is known
-    size = next(iter(pooled.values())).shape[-1] if pooled else None
-    out = torch.full((len(rows), size or len(modes) * measure_features(model, chosen)), torch.nan)
-    if pooled:
-        out[list(pooled)] = torch.stack(list(pooled.values()))
+    out = _collect_vectors(pooled, len(rows))
+    _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
+    if out is None:  # no text, or all have failed: there is no vector whose size is known
+        out = torch.full((len(rows), len(modes) * measure_features(model, chosen)), torch.nan)
     return out[0].numpy() if is_single else out.numpy()
 
 
+def _note_truncated(
+    parts: Iterable[dict[int, EncodedText]], truncated: dict[int, int]
+) -> Iterator[dict[int, EncodedText]]:
+    """The same parts; the characters left out of each text are noted."""
+    for encoded in parts:
+        truncated |= {row: one.truncated_chars for row, one in encoded.items()}
+        yield encoded
+
+
+def _collect_vectors(parts: Iterable[tuple[list[int], Tensor]], count: int) -> Tensor | None:
+    """The vectors of all texts, NaN for those that failed; None if all have."""
+    out: Tensor | None = None
+    for numbers, vectors in parts:
+        if out is None:
+            out = torch.full((count, vectors.shape[-1]), torch.nan)
+        out[numbers] = vectors
+    return out
+
+
+class PoolOptions(TypedDict):
+    """How token vectors are pooled."""
+
+    modes: Sequence[str]
+    normalize: bool
+    skip_zeros: bool
+
+
 def _pool_batches(
+    model: Model,
     encoded: dict[int, EncodedText],
-    batches: Iterable[tuple[list["_Key"], Tensor]],
-    pool_rows: Callable[[Tensor], Tensor],
-    pool_stream: Callable[[Windows], Tensor],
-) -> dict[int, Tensor]:
-    """The vector of each text by its index; the windows of a text are merged first."""
-    pooled: dict[int, Tensor] = {}
+    batches: Iterable["_Batch"],
+    options: PoolOptions,
+    stream: "_StreamOptions",
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield indices of texts and their vectors (b d); the windows of a text are merged first."""
     kept: dict[_Key, Tensor] = {}  # token vectors of windows
-    for keys, vectors in batches:
+    launched = (
+        (keys, pool_packed(hidden, packed, **options), _copy_windows(encoded, keys, hidden, packed))
+        for keys, hidden, packed in batches
+    )
+    copied = ((keys, HostCopy(pooled), windows) for keys, pooled, windows in launched)
+    for keys, pooled, windows in delay(copied, 0 if model.device.type == "cpu" else 1):
+        kept.update(windows)
         whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
         if whole:
-            found = pool_rows(vectors[whole]).cpu()
-            pooled.update(zip((keys[n][0] for n in whole), found, strict=True))
-        if len(whole) < len(keys):
-            kept.update(zip(keys, vectors.float().cpu(), strict=True))
+            yield [keys[n][0] for n in whole], pooled.wait()[whole]
     for row, one in encoded.items():
         if one.stream is not None:
-            pooled[row] = pool_stream(one.stream)
+            pooled_stream = pool_windows(
+                one.stream, modes=options["modes"], normalize=options["normalize"], **stream
+            )
+            yield [row], pooled_stream[None]
         elif one.windows:
-            pooled[row] = pool_rows(_merge_windows(row, one, kept)[None])[0]
-    return pooled
+            yield [row], pool(_merge_windows(row, one, kept)[None], **options)
+
+
+def _copy_windows(
+    encoded: dict[int, EncodedText], keys: Sequence["_Key"], hidden: Tensor, packed: Packed
+) -> dict["_Key", Tensor]:
+    """The token vectors of the windows in a batch."""
+    if not any(encoded[row].windows for row, _ in keys):
+        return {}
+    tokens = dict(_split_tokens(keys, hidden, packed))
+    return {key: one for key, one in tokens.items() if encoded[key[0]].windows}
 
 
 def embed_stream(
@@ -251,11 +304,13 @@ def _make_record(
 _Key = tuple[int, int]  # index of the text, index of the window in it
 
 
+_Batch = tuple[list[_Key], Tensor, Packed]  # sequences and their token vectors, n d
+
+
 def _report_truncated(
-    encoded: dict[int, EncodedText], on_truncated: OnTruncated | None, max_length: int | None
+    counts: dict[int, int], on_truncated: OnTruncated | None, max_length: int | None
 ) -> None:
     """Call `on_truncated`, or warn unless `max_length` is None."""
-    counts = {row: one.truncated_chars for row, one in encoded.items()}
     if on_truncated is None and max_length is not None:
         warn_truncated([*counts.values()], max_length)
     for row, count in counts.items():
@@ -266,27 +321,34 @@ def _report_truncated(
 def _embed_batches(
     model: Model,
     encoded: dict[int, EncodedText],
+    total: int,
+    *,
     layers: LayerSelection,
     batch_tokens: int,
-    progress: ProgressCallback | None,
-) -> Iterator[tuple[list[_Key], Tensor]]:
-    """Yield sequences of equal length and their token vectors (b t d)."""
+    progress: ProgressCallback | None = None,
+) -> Iterator[_Batch]:
+    """Yield the batches; the vectors may be overwritten by those of the next one."""
     keys = [(row, n) for row, one in encoded.items() for n in range(len(one.sequences))]
     sequences = [encoded[row].sequences[n] for row, n in keys]
-    done = 0
+    done = min(encoded, default=0)
     for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
         MONITOR.check()
         packed = Packed.from_lengths((len(sequences[n]) for n in batch), model.device)
-        flat = make_id_tensor([sequences[n] for n in batch], model.device)
-        combined = layers.combine(model.module.hidden_states(flat, packed))  # n d
-        first = 0
-        for start, count, length in packed.runs:
-            vectors = combined[start : start + count * length].unflatten(0, (count, length))
-            yield [keys[n] for n in batch[first : first + count]], vectors
-            first += count
+        flat = make_id_tensor([sequences[n] for n in batch])
+        with lock_engine(model.module), eval_mode(model.module):
+            hidden = compute_layers(model.module, flat, packed, layers=layers)  # n d
+            yield [keys[n] for n in batch], hidden, packed
         done += len(batch)
         if progress:
-            progress("sequences", done, len(keys))
+            progress("sequences", done, max(total, done, len(keys)))
+
+
+def _split_tokens(
+    keys: Sequence[_Key], hidden: Tensor, packed: Packed
+) -> Iterator[tuple[_Key, Tensor]]:
+    """The token vectors of each sequence (t d), in main memory."""
+    host = HostCopy(hidden.float()).wait()
+    yield from zip(keys, host.split(list(packed.lengths)), strict=True)
 
 
 def _compute_vectors(
@@ -294,9 +356,8 @@ def _compute_vectors(
 ) -> list[Tensor]:
     """The token vectors of sequences, in order (t d each)."""
     encoded = {n: EncodedText(sequences=(list(ids),)) for n, ids in enumerate(sequences)}
-    found: dict[int, Tensor] = {}
-    for keys, vectors in _embed_batches(model, encoded, layers, batch_tokens, None):
-        found.update(zip([row for row, _ in keys], vectors.float().cpu(), strict=True))
+    batches = _embed_batches(model, encoded, len(encoded), layers=layers, batch_tokens=batch_tokens)
+    found = {row: one for part in batches for (row, _), one in _split_tokens(*part)}
     return [found[n] for n in range(len(sequences))]
 
 

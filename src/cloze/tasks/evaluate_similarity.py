@@ -17,7 +17,6 @@ from cloze.metrics.scorer import make_scorer
 from cloze.progress import ProgressCallback
 from cloze.tasks.embed import embed
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.inference import BATCH_TOKENS
 from cloze.tasks.scored_predictions import OnBadRow, ScoredPredictions, gold_label
 
 
@@ -39,7 +38,7 @@ def evaluate_similarity(
     truncation: str | None = None,
     overlap: int | None = None,
     skip_bad: bool = False,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Correlate the cosine similarities of pairs of texts with their ratings."""
@@ -150,7 +149,7 @@ def _compute_cosines(
     *,
     truncation: str | None,
     overlap: int | None,
-    batch_tokens: int,
+    batch_tokens: int | None,
     progress: ProgressCallback | None,
 ) -> list[PairSimilarity | None]:
     """The cosine similarity of each pair; None for a pair that cannot be encoded."""

@@ -15,6 +15,7 @@ from operator import index
 from reprlib import repr as short
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -25,8 +26,10 @@ from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
+from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.feature_heads import UNKNOWN, FeatureHead
 from cloze.nn.layout import Packed
+from cloze.nn.utils import HostCopy
 from cloze.progress import ProgressCallback
 from cloze.text.joint_bpe import add_prefix_space
 from cloze.text.word_characters import WordCharacterTokenizer
@@ -162,13 +165,13 @@ def _check_layer_number(number: int, num_layers: int) -> int:
     return number % (num_layers + 1)
 
 
-def make_id_tensor(sequences: Iterable[Sequence[Any]], device: torch.device) -> Tensor:
+def make_id_tensor(sequences: Iterable[Sequence[Any]]) -> Tensor:
     """The ids of packed sequences: n, or n k padded with −1 if a token has several."""
     ids = [id_ for sequence in sequences for id_ in sequence]
     if ids and not isinstance(ids[0], int):
         longest = max(map(len, ids))
         ids = [[*one, *[-1] * (longest - len(one))] for one in ids]
-    return torch.tensor(ids, dtype=torch.long, device=device)
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def pool(
@@ -192,6 +195,50 @@ def pool(
         "mean_sqrt_len_tokens": lambda: vectors.sum(1, dtype=torch.float32) / length**0.5,
         "weightedmean": lambda: _position_weights(length, vectors.device) @ vectors.float(),
         "lasttoken": lambda: vectors[:, -1].float(),
+    }
+    found = torch.cat([pooled[mode]() for mode in modes], dim=-1)
+    return F.normalize(found, dim=-1) if normalize else found
+
+
+def pool_packed(
+    hidden: Tensor, packed: Packed, modes: Sequence[str], normalize: bool, *, skip_zeros: bool
+) -> Tensor:
+    """Pool the token vectors of each sequence of a flat row: n d -> b (modes·d)."""
+    if not hidden.is_cuda or skip_zeros:
+        parts = (
+            pool(
+                hidden[start : start + count * length].unflatten(0, (count, length)),
+                *(modes, normalize),
+                skip_zeros=skip_zeros,
+            )
+            for start, count, length in packed.runs
+        )
+        return torch.cat(list(parts))
+    return _pool_padded(hidden, packed, modes, normalize)
+
+
+def _pool_padded(hidden: Tensor, packed: Packed, modes: Sequence[str], normalize: bool) -> Tensor:
+    """The same in a few operations on padded rows, not in some for each length."""
+    lengths = np.array(packed.lengths, np.int64)
+    table = np.stack([lengths.cumsum() - lengths, lengths], axis=1)  # start and length
+    host = torch.from_numpy(table)
+    host = host.pin_memory() if hidden.is_cuda else host
+    start, length = host.to(hidden.device, non_blocking=True).unbind(1)  # b
+    position = torch.arange(packed.max_seqlen, device=hidden.device)
+    real = (position < length[:, None]).unsqueeze(-1)  # b t 1
+    index = (start[:, None] + position).clamp_max_(len(hidden) - 1)
+    vectors = hidden[index].float()  # b t d
+    zeroed = torch.where(real, vectors, 0.0)
+    count = length[:, None].float()
+    pooled: dict[str, Callable[[], Tensor]] = {
+        "cls": lambda: vectors[:, 0],
+        "max": lambda: torch.where(real, vectors, -torch.inf).amax(1),
+        "mean": lambda: zeroed.sum(1) / count,
+        "mean_sqrt_len_tokens": lambda: zeroed.sum(1) / count.sqrt(),
+        "weightedmean": lambda: (
+            (zeroed * (position + 1.0)[:, None]).sum(1) / (count * (count + 1) / 2)
+        ),
+        "lasttoken": lambda: hidden[start + length - 1].float(),
     }
     found = torch.cat([pooled[mode]() for mode in modes], dim=-1)
     return F.normalize(found, dim=-1) if normalize else found
@@ -261,7 +308,7 @@ def measure_features(model: Model, layers: LayerSelection) -> int:
     """The size of the vectors that a selection of layers gives, found with a short text."""
     ids = model.tokenizer.encode_ids(["a"])[0]
     packed = Packed.from_lengths([len(ids)], model.device)
-    flat = make_id_tensor([ids], model.device)
+    flat = make_id_tensor([ids]).to(model.device)
     return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])
 
 
@@ -327,12 +374,14 @@ def extract_features(
     for batch in batch_by_tokens([len(one.ids) for one in sequences], batch_tokens):
         MONITOR.check()
         packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
-        ids = make_id_tensor([sequences[n].ids for n in batch], model.device)
-        types = torch.tensor([x for n in batch for x in sequences[n].type_ids], device=model.device)
-        combined = layers.combine(model.module.hidden_states(ids, packed, types))  # n d
-        for n, vectors in zip(batch, combined.split(list(packed.lengths)), strict=True):  # t d
+        ids = make_id_tensor([sequences[n].ids for n in batch])
+        types = torch.tensor([x for n in batch for x in sequences[n].type_ids])
+        with lock_engine(model.module):
+            combined = compute_layers(model.module, ids, packed, types, layers)  # n d
+            copied = HostCopy(combined.float()).wait()
+        for n, vectors in zip(batch, copied.split(list(packed.lengths)), strict=True):  # t d
             kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
-            found[n] = select(kept, sequences[n]).float().cpu()
+            found[n] = select(kept, sequences[n])
         if progress:
             progress("sequences", len(found) // per_item, len(items))
     return Features(

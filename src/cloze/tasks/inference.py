@@ -3,7 +3,9 @@
 n tokens of a packed batch, m selected positions in it, p positions of one item, c scores of a head.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TypeVar
@@ -18,8 +20,9 @@ from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
+from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.layout import Packed
-from cloze.nn.utils import eval_mode
+from cloze.nn.utils import HostCopy, eval_mode
 from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import MAX_CHARS, OnError
 from cloze.text.alignment import TokenAlignment
@@ -28,6 +31,7 @@ from cloze.text.truncation import TRUNCATIONS
 from cloze.text.windows import Windows
 
 ExampleT = TypeVar("ExampleT")
+T = TypeVar("T")
 R = TypeVar("R")
 ItemT = TypeVar("ItemT", bound=EncodedExample)
 OnTruncated = Callable[[int, int], None]  # index of the text, number of characters left out
@@ -35,6 +39,7 @@ OnTruncated = Callable[[int, int], None]  # index of the text, number of charact
 WINDOW_TOKENS = 1 << 15  # tokens of the windows of a long text that are in memory
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
+GPU_PART = 2048  # texts that are encoded while a GPU computes others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,7 @@ class EncodedText:
 def encode_texts(
     model: Model,
     texts: Sequence[str],
+    start: int = 0,
     *,
     truncation: str | None = None,
     overlap: int | None = None,
@@ -71,18 +77,19 @@ def encode_texts(
     """Encode texts, and return them by index; texts that are too long are truncated.
 
     The default is `head`. With `error` a text that is too long is an error, which is raised or
-    passed to `on_error`.
+    passed to `on_error`. `start` is the index of the first text.
     """
     truncation = _check_truncation(truncation, overlap)
     encoded: dict[int, EncodedText] = {}
-    for number, ids in enumerate(model.tokenizer.encode_ids(texts, limit=model.max_length)):
+    found = model.tokenizer.encode_ids(texts, limit=model.max_length)
+    for number, (text, ids) in enumerate(zip(texts, found, strict=True), start):
         try:
             if len(ids) > model.max_length:
                 encoded[number] = _encode_truncated(
-                    model, texts[number], truncation, overlap, aligned=aligned
+                    model, text, truncation, overlap, aligned=aligned
                 )
             elif aligned:
-                encoding = model.tokenizer.encode(texts[number], max_length=model.max_length)
+                encoding = model.tokenizer.encode(text, max_length=model.max_length)
                 encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
             else:  # the usual case: no alignment is needed
                 encoded[number] = EncodedText(sequences=(ids,))
@@ -91,6 +98,31 @@ def encode_texts(
                 raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
             on_error(number, error)
     return encoded
+
+
+def encode_ahead(
+    model: Model,
+    texts: Sequence[T],
+    encode: Callable[[Sequence[T], int], R],
+) -> Iterator[R]:
+    """Encode texts part by part; on a GPU the next part while the model computes the last.
+
+    `encode` is called with some texts and the index of the first. On a CPU, where both need the
+    same cores, there is one part, so that all texts can be sorted by length.
+    """
+    if model.device.type == "cpu" or len(texts) <= GPU_PART:
+        yield encode(texts, 0)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        starts = range(0, len(texts), GPU_PART)
+        waiting = deque(
+            thread.submit(encode, texts[start : start + GPU_PART], start) for start in starts[:2]
+        )
+        for start in [*starts[2:], None, None]:
+            found = waiting.popleft().result()
+            if start is not None:
+                waiting.append(thread.submit(encode, texts[start : start + GPU_PART], start))
+            yield found
 
 
 def _check_truncation(truncation: str | None, overlap: int | None) -> str:
@@ -243,20 +275,39 @@ def iterate_logits(
     Sequences of similar length are packed together, without padding, up to `batch_tokens`. For a
     feature-based model, `model.feature_head` computes the logits.
     """
-    most = batch_tokens or (BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS)
-    in_range("batch_tokens", most, 1, 1 << 30)
+    most = choose_batch_tokens(model, batch_tokens)
     if model.feature_head is not None:
         yield list(range(len(items))), _apply_feature_head(model, items, head, most, progress)
         return
     done = 0
     lengths = [sum(len(one.ids) for one in item.sequences) for item in items]
-    for batch in batch_by_tokens(lengths, most):
-        MONITOR.check()
-        logits = _head_logits(model, [items[n] for n in batch], head)
+    computed = (
+        (batch, _launch_logits(model, [items[n] for n in batch], head))
+        for batch in batch_by_tokens(lengths, most)
+    )
+    for batch, logits in delay(computed, 0 if model.device.type == "cpu" else 1):
+        sizes = [len(items[n].positions) for n in batch]
+        yield batch, logits.wait().split(sizes)
         done += len(batch)
         if progress:
             progress("sequences", done, len(items))
-        yield batch, logits
+
+
+def choose_batch_tokens(model: Model, batch_tokens: int | None) -> int:
+    """The maximum number of tokens in a batch; the default depends on the device."""
+    if batch_tokens is None:
+        return BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS
+    return in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+
+
+def delay(items: Iterable[T], count: int) -> Iterator[T]:
+    """The same items, each when `count` more have been started."""
+    waiting: deque[T] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _apply_feature_head(
@@ -286,7 +337,9 @@ def _apply_feature_head(
 
 
 @torch.inference_mode()
-def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tuple[Tensor, ...]:
+def _launch_logits(model: Model, items: Sequence[EncodedExample], head: str) -> HostCopy:
+    """Start to compute the logits of a batch, m c."""
+    MONITOR.check()
     device, module = model.device, model.module
     sequences = [one for item in items for one in item.sequences]
     packed = Packed.from_lengths((len(one.ids) for one in sequences), device)
@@ -296,19 +349,16 @@ def _head_logits(model: Model, items: Sequence[EncodedExample], head: str) -> tu
         for start, one in zip(starts, sequences, strict=False)
         for position in one.positions
     ]
-    indices = torch.tensor(positions, dtype=torch.long, device=device)
-    with eval_mode(module):
-        hidden = module(
-            torch.tensor([id_ for one in sequences for id_ in one.ids], device=device),
-            packed,
-            torch.tensor([type_ for one in sequences for type_ in one.type_ids], device=device),
-        )  # n d
+    indices = torch.tensor(positions, dtype=torch.long).to(device, non_blocking=True)
+    ids = torch.tensor([id_ for one in sequences for id_ in one.ids])
+    types = torch.tensor([type_ for one in sequences for type_ in one.type_ids])
+    with lock_engine(module), eval_mode(module):
+        hidden = compute_layers(module, ids, packed, types)  # n d
         selected = module.head_inputs(head, hidden, indices, packed)  # m d
         if len(sequences) > len(items):  # pairs in both orders
             sizes = [len(item.sequences) for item in items]
             selected = torch.stack([part.sum(0) for part in selected.split(sizes)])
-        logits = module.logits(head, selected).float().cpu()  # m c
-    return logits.split([len(item.positions) for item in items])
+        return HostCopy(module.logits(head, selected).float())  # m c
 
 
 def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:

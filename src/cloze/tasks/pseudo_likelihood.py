@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 
 from cloze.checkpoint.model import Model, unsupported_function_error
-from cloze.config import in_range
 from cloze.data.batch import batch_by_tokens
 from cloze.errors import InputError
+from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode, log_softmax
 from cloze.progress import ProgressCallback
-from cloze.tasks.inference import BATCH_TOKENS, GPU_BATCH_TOKENS
+from cloze.tasks.inference import choose_batch_tokens
 from cloze.text.alignment import TokenAlignment
 
 _CHUNK_BATCHES = 32  # batches whose masked copies are in memory, and sorted by length, together
@@ -47,8 +47,7 @@ def compute_pseudo_log_likelihoods(
     predicted one are masked, too.
     """
     mask_id = _check_model(model)
-    most = batch_tokens or (BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS)
-    in_range("batch_tokens", most, 1, 1 << 30)
+    most = choose_batch_tokens(model, batch_tokens)
     alignments = model.tokenizer.encode_batch(texts)
     for number, alignment in enumerate(alignments, 1):
         if mask_id in alignment.ids:
@@ -142,12 +141,10 @@ def _compute_log_probs(model: Model, copies: Sequence[MaskedCopy]) -> list[float
     starts = accumulate((len(copy.ids) for copy in copies), initial=0)
     positions = [start + copy.position for start, copy in zip(starts, copies, strict=False)]
     targets = torch.tensor([copy.target for copy in copies], device=device)
-    with eval_mode(module):
-        hidden = module(
-            torch.tensor([id_ for copy in copies for id_ in copy.ids], device=device),
-            layout,
-            torch.tensor([type_ for copy in copies for type_ in copy.type_ids], device=device),
-        )  # n d
+    ids = torch.tensor([id_ for copy in copies for id_ in copy.ids])
+    types = torch.tensor([type_ for copy in copies for type_ in copy.type_ids])
+    with lock_engine(module), eval_mode(module):
+        hidden = compute_layers(module, ids, layout, types)  # n d
         selected = module.head_inputs("mlm", hidden, torch.tensor(positions, device=device), layout)
         log_probs = log_softmax(module.logits("mlm", selected))  # b v
     values: list[float] = log_probs.gather(-1, targets[:, None])[:, 0].tolist()

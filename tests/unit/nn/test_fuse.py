@@ -16,6 +16,7 @@ from cloze.nn.attention import Attention
 from cloze.nn.block import FeedForward, GatedFeedForward, PostNormBlock
 from cloze.nn.context import AttentionContext
 from cloze.nn.fuse import FUSED, fuse, move_to_device, unfuse
+from cloze.nn.graph_encoder import EncoderGraphs
 from cloze.nn.layout import Packed, Varlen
 from cloze.nn.positions import RotaryTable, apply_rotary
 from helpers import MASKED, scramble
@@ -99,7 +100,7 @@ class Recorded:
         self.calls.append("add_norm" if added_bias is None else "add_norm with bias")
         if added_bias is not None:  # whose gradient the kernel computes; y has it detached
             y = y + (added_bias - added_bias.detach())
-        return (F.layer_norm(x + y, x.shape[-1:], weight, bias, eps),)
+        return F.layer_norm(x + y, x.shape[-1:], weight, bias, eps), x + y
 
     def gelu(self, inner, bias, gated):
         self.calls.append("gelu")
@@ -112,6 +113,7 @@ class Recorded:
     def attention(self, qkv, cu_seqlens, cos, sin, _seed, max_seqlen, reach, _p, is_causal):
         self.calls.append("rotary attention" if cos.numel() else "attention")
         positions = torch.cat([torch.arange(n) for n in cu_seqlens.diff().tolist()])
+        positions = F.pad(positions, (0, len(qkv) - len(positions)))  # a row may be longer
         context = AttentionContext(
             Varlen(cu_seqlens, positions, max_seqlen),
             max_seqlen=max_seqlen,
@@ -159,6 +161,20 @@ def test_the_inputs_of_the_kernels(family, mode, recorded):
     norm = "add_norm with bias" if mode == "train" else "add_norm"
     expected = {"modernbert": ["rotary attention", "gelu"]}
     assert recorded.calls == expected.get(family, ["attention", norm, "gelu", norm]) * 3
+
+
+@pytest.mark.parametrize("family", MASKED)
+def test_the_kernels_of_captured_rows(family, recorded):
+    """Rows of fixed shape, as in CUDA graphs; sums and norms are one kernel in every family."""
+    config = FAMILIES[family].config_class(**SHAPE)
+    model = scramble(build(config, ["mlm"], rng=torch.Generator()), scale=0.3).eval()
+    packed, types = Packed((7, 5, 2)), torch.zeros(14, dtype=torch.long)
+    with torch.inference_mode():
+        expected = model(IDS[:14], packed, types)
+        found = EncoderGraphs().compute(fuse(model), IDS[:14], packed, types, None)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    attention = "rotary attention" if family == "modernbert" else "attention"
+    assert recorded.calls == [attention, "add_norm", "gelu", "add_norm"] * 3
 
 
 def test_other_activations_use_no_kernel(recorded):
