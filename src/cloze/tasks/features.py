@@ -165,13 +165,15 @@ def _check_layer_number(number: int, num_layers: int) -> int:
     return number % (num_layers + 1)
 
 
-def make_id_tensor(sequences: Iterable[Sequence[Any]]) -> Tensor:
+def make_id_tensor(
+    sequences: Iterable[Sequence[Any]], device: torch.device | None = None
+) -> Tensor:
     """The ids of packed sequences: n, or n k padded with −1 if a token has several."""
     ids = [id_ for sequence in sequences for id_ in sequence]
     if ids and not isinstance(ids[0], int):
         longest = max(map(len, ids))
         ids = [[*one, *[-1] * (longest - len(one))] for one in ids]
-    return torch.tensor(ids, dtype=torch.long)
+    return torch.tensor(ids, dtype=torch.long, device=device)
 
 
 def pool(
@@ -308,7 +310,7 @@ def measure_features(model: Model, layers: LayerSelection) -> int:
     """The size of the vectors that a selection of layers gives, found with a short text."""
     ids = model.tokenizer.encode_ids(["a"])[0]
     packed = Packed.from_lengths([len(ids)], model.device)
-    flat = make_id_tensor([ids]).to(model.device)
+    flat = make_id_tensor([ids], model.device)
     return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])
 
 
