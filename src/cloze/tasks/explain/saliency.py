@@ -310,18 +310,23 @@ def _explain_colors(how: dict[str, Any], *, is_signed: bool) -> str:
 def _draw_matrix(
     input: SaliencyInput, columns: Sequence[SaliencyColumn], *, is_signed: bool
 ) -> Heatmap:
-    values = [list(column.values) for column in columns]
-    peaks = [max(map(abs, row)) or 1.0 for row in values]
+    peaks = [max(map(abs, column.values)) or 1.0 for column in columns]
+    # tokens that come later are not read: their cells are empty
+    read = [
+        [*column.values[: len(example)], *[None] * (len(input.tokens) - len(example))]
+        for column, example in zip(columns, input.examples, strict=True)
+    ]
     return Heatmap(
         title="All outputs",
-        values=values,
+        values=read,
         rows=[column.name for column in columns],
         columns=input.tokens,
         row_title="output",
         column_title="token",
         percent=not is_signed,
         shades=[
-            [abs(value) / peak for value in row] for row, peak in zip(values, peaks, strict=True)
+            [abs(value) / peak for value in column.values]
+            for column, peak in zip(columns, peaks, strict=True)
         ],
     )
 
