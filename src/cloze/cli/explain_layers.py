@@ -92,7 +92,8 @@ def patching(
         str,
         typer.Option(
             metavar="NAME",
-            help="What is replaced: heads, positions (blocks and sublayers at each token) or all.",
+            help="What is replaced: heads, or at each token blocks, attention, cross_attention or "
+            "ffn; or all.",
             show_default=True,
         ),
     ] = "all",

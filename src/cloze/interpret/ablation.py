@@ -19,6 +19,7 @@ from cloze.interpret.interventions import (
 )
 from cloze.interpret.scores import Batch, Score
 from cloze.nn.utils import eval_mode
+from cloze.progress import ProgressCallback
 
 Method: TypeAlias = Literal["zero", "mean"]
 METHODS: tuple[Method, ...] = ("zero", "mean")
@@ -33,6 +34,7 @@ def compute_ablations(  # noqa: PLR0913 (what is computed, and how)
     means: Mapping[Part, Tensor] | None = None,
     metric: Metric = "log_probability",
     batch_tokens: int = BATCH_TOKENS,
+    progress: ProgressCallback | None = None,
 ) -> tuple[float, Tensor]:
     """The metric of a text (a batch of one row), and its change without each of the parts.
 
@@ -40,7 +42,9 @@ def compute_ablations(  # noqa: PLR0913 (what is computed, and how)
     output, plus the mean of what the block adds.
     """
     runs: list[list[Edit]] = [[], *([_remove(part, batch, means)] for part in parts)]
-    found = measure_runs(module, score, batch, runs, metric=metric, batch_tokens=batch_tokens)
+    found = measure_runs(
+        module, score, batch, runs, metric=metric, batch_tokens=batch_tokens, progress=progress
+    )
     return float(found[0]), (found[1:] - found[0]).cpu()
 
 

@@ -18,6 +18,7 @@ from cloze.interpret.scores import Batch, Score
 from cloze.nn.attention import Attention, CrossAttention
 from cloze.nn.block import Block, BlockList
 from cloze.nn.utils import eval_mode
+from cloze.progress import ProgressCallback
 
 Kind: TypeAlias = Literal["head", "attention", "cross_head", "cross_attention", "ffn", "block"]
 HEADS: tuple[Kind, ...] = ("head", "cross_head")
@@ -87,7 +88,7 @@ def measure(module: nn.Module, score: Score, batch: Batch, metric: Metric) -> Te
 
 
 @torch.inference_mode()
-def measure_runs(
+def measure_runs(  # noqa: PLR0913 (all but four by keyword)
     module: nn.Module,
     score: Score,
     batch: Batch,
@@ -95,6 +96,7 @@ def measure_runs(
     *,
     metric: Metric = "log_probability",
     batch_tokens: int = BATCH_TOKENS,
+    progress: ProgressCallback | None = None,
 ) -> Tensor:
     """The metric of a text (a batch of one row) when it is computed with each run of edits.
 
@@ -108,6 +110,8 @@ def measure_runs(
             some = runs[start : start + rows]
             with replace_parts(module, some):
                 found.append(measure(module, score, batch.repeat(len(some)), metric))
+            if progress:
+                progress("runs", start + len(some), len(runs))
     return torch.cat(found)
 
 

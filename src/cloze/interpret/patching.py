@@ -20,6 +20,7 @@ from cloze.interpret.interventions import (
 )
 from cloze.interpret.scores import Batch, Score
 from cloze.nn.utils import eval_mode
+from cloze.progress import ProgressCallback
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def align_positions(text: Sequence[int], source: Sequence[int]) -> dict[int, int
 
 
 @torch.inference_mode()
-def compute_patches(
+def compute_patches(  # noqa: PLR0913 (all but four by keyword)
     module: nn.Module,
     text: tuple[Score, Batch],
     source: tuple[Score, Batch],
@@ -66,6 +67,7 @@ def compute_patches(
     *,
     metric: Metric = "log_probability",
     batch_tokens: int = BATCH_TOKENS,
+    progress: ProgressCallback | None = None,
 ) -> PatchResult:
     """Run the source, then the text (batches of one row) with each patch from the source.
 
@@ -87,7 +89,9 @@ def compute_patches(
         if pairs:
             known.append(number)
             runs.append([_take(patch.part, recorded[patch.part], pairs)])
-    found = measure_runs(module, score, batch, runs, metric=metric, batch_tokens=batch_tokens)
+    found = measure_runs(
+        module, score, batch, runs, metric=metric, batch_tokens=batch_tokens, progress=progress
+    )
     changes = torch.full((len(patches),), torch.nan)
     changes[known] = (found[1:] - found[0]).cpu()
     return PatchResult(float(found[0]), source_value, changes)

@@ -23,6 +23,7 @@ from cloze.interpret.scores import Batch, HeadScore, NextTokenScore, Score
 from cloze.plot.page import Grid, PagePart, Table
 from cloze.plot.value_grid import ValueGrid
 from cloze.plot.view import View
+from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.explain.corpus import read_corpus
 from cloze.tasks.explain.inputs import ExplainInput, encode_input, reads_prompts
 from cloze.tasks.explain.open_model import open_model
@@ -70,6 +71,7 @@ def ablation(
     max_texts: int = MAX_TEXTS,
     text_column: str | int | None = None,
     seed: int = 0,
+    progress: ProgressOption = None,
 ) -> View:
     """Show how the output changes if a head, a sublayer or a whole block is removed.
 
@@ -92,6 +94,7 @@ def ablation(
         max_texts: the maximum number of texts of `data`.
         text_column: column of the text if `data` is a table (default: auto-detected).
         seed: of the tokens that are masked.
+        progress: show a progress bar, or not; a function is called with stage, done and total.
     """
     opened = open_model(model, "ablation")
     one_of("parts", parts, PARTS)
@@ -120,12 +123,18 @@ def ablation(
     listed = [part for grid in grids for row in grid.parts for part in row]
     means = compute_part_means(opened.module, items, listed) if method == "mean" else None
     bases, changes = [], []
-    for score, batch in items:
-        base, change = compute_ablations(
-            opened.module, score, batch, listed, means=means, metric=chosen
-        )
-        bases.append(base)
-        changes.append(change)
+    with open_progress(progress) as show:
+        for number, (score, batch) in enumerate(items, 1):
+            base, change = compute_ablations(
+                *(opened.module, score, batch, listed),
+                means=means,
+                metric=chosen,
+                progress=show if text is not None else None,
+            )
+            bases.append(base)
+            changes.append(change)
+            if show and text is None:
+                show("texts", number, len(items))
     return _make_view(
         grids,
         dict(zip(listed, torch.stack(changes).T, strict=True)),

@@ -13,6 +13,7 @@ from cloze.interpret.patching import Patch, align_positions, compute_patches
 from cloze.interpret.scores import HeadScore, NextTokenScore, Score
 from cloze.plot.value_grid import ValueGrid
 from cloze.plot.view import View
+from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.explain.ablation import (
     KIND_NAMES,
     METRIC_NAMES,
@@ -25,8 +26,14 @@ from cloze.tasks.explain.inputs import ExplainInput, encode_input
 from cloze.tasks.explain.open_model import open_model
 from cloze.tasks.explain.targets import make_batch, resolve_targets
 
-PARTS = ("all", "heads", "positions")
-_POSITION_KINDS: tuple[Kind, ...] = ("block", "attention", "cross_attention", "ffn")
+POSITION_KINDS: dict[str, Kind] = {
+    "blocks": "block",
+    "attention": "attention",
+    "cross_attention": "cross_attention",
+    "ffn": "ffn",
+}
+"""What is replaced at each position."""
+PARTS = ("all", "heads", *POSITION_KINDS)
 
 
 def patching(
@@ -39,6 +46,7 @@ def patching(
     target: str | None = None,
     parts: str = "all",
     metric: str = "log_probability",
+    progress: ProgressOption = None,
 ) -> View:
     """Show how the output for a text changes if parts are taken from a run on another text.
 
@@ -53,8 +61,9 @@ def patching(
         from_text: the text from which parts are taken.
         from_pair: its second text (default: `pair`).
         target: the output that is measured (default: what is predicted for `from_text`).
-        parts: heads, positions (blocks and sublayers at each position) or all.
+        parts: heads, or at each position blocks, attention, cross_attention or ffn; or all.
         metric: logit, log_probability or probability.
+        progress: show a progress bar, or not; a function is called with stage, done and total.
     """
     opened = open_model(model, "patching")
     one_of("parts", parts, PARTS)
@@ -66,13 +75,15 @@ def patching(
         base = replace(base, target=source.target)
     own = [_move_score(score, base, source) for score in scores]
     patches = _list_patches(opened.module, base, parts)
-    found = compute_patches(
-        opened.module,
-        (join(own), make_batch(opened, base)),
-        (join(scores), make_batch(opened, source)),
-        patches,
-        metric=chosen,
-    )
+    with open_progress(progress) as show:
+        found = compute_patches(
+            opened.module,
+            (join(own), make_batch(opened, base)),
+            (join(scores), make_batch(opened, source)),
+            patches,
+            metric=chosen,
+            progress=show,
+        )
     changes = dict(zip(patches, found.changes.tolist(), strict=True))
     name, score_name = METRIC_NAMES[chosen], join(scores).name
     aligned = align_positions(base.ids, source.ids)
@@ -119,7 +130,7 @@ def _move_score(score: Score, base: ExplainInput, source: ExplainInput) -> Score
     return replace(score, position=positions[score.position])
 
 
-def _count_positions(stack: str, base: ExplainInput) -> list[str]:
+def _name_positions(stack: str, base: ExplainInput) -> list[str]:
     """The names of the positions of a stack."""
     if stack == "decoder" and base.target is not None:
         return ["<s>", *base.target.tokens[:-1]]
@@ -131,13 +142,17 @@ def _list_patches(module: Any, base: ExplainInput, parts: str) -> list[Patch]:  
     if parts in ("all", "heads"):
         grids = list_grids(module, "heads")
         found += [Patch(part) for grid in grids for row in grid.parts for part in row]
-    if parts in ("all", "positions"):
-        for stack in find_stacks(module):
-            count = len(_count_positions(stack, base))
-            for kind in _POSITION_KINDS:
-                for row in list_parts(module, stack, kind):
-                    found += [Patch(part, n) for part in row for n in range(count)]
+    for stack in find_stacks(module):
+        count = len(_name_positions(stack, base))
+        for kind in _select_kinds(parts):
+            for row in list_parts(module, stack, kind):
+                found += [Patch(part, n) for part in row for n in range(count)]
     return found
+
+
+def _select_kinds(parts: str) -> list[Kind]:
+    """The kinds of parts that are replaced at each position."""
+    return [kind for name, kind in POSITION_KINDS.items() if parts in ("all", name)]
 
 
 def _draw(
@@ -148,29 +163,27 @@ def _draw(
     value_title: str,
 ) -> list[ValueGrid]:
     figures: list[ValueGrid] = []
-    if parts in ("all", "positions"):
-        stacks = find_stacks(module)
-        for stack in stacks:
-            where = f"{stack.capitalize()}: " if len(stacks) > 1 else ""
-            names = _count_positions(stack, base)
-            for kind in _POSITION_KINDS:
-                rows = list_parts(module, stack, kind)
-                if rows:
-                    figures.append(
-                        ValueGrid(
-                            title=f"{where}{KIND_NAMES[kind]} at each position".capitalize(),
-                            values=[
-                                [changes[Patch(row[0], n)] for row in rows]
-                                for n in range(len(names))
-                            ],
-                            rows=names,
-                            columns=[str(layer) for layer in range(1, len(rows) + 1)],
-                            row_title="token",
-                            column_title="layer",
-                            signed=True,
-                            value_title=value_title,
-                        )
+    stacks = find_stacks(module)
+    for stack in stacks:
+        where = f"{stack.capitalize()}: " if len(stacks) > 1 else ""
+        names = _name_positions(stack, base)
+        for kind in _select_kinds(parts):
+            rows = list_parts(module, stack, kind)
+            if rows:
+                figures.append(
+                    ValueGrid(
+                        title=f"{where}{KIND_NAMES[kind]} at each position".capitalize(),
+                        values=[
+                            [changes[Patch(row[0], n)] for row in rows] for n in range(len(names))
+                        ],
+                        rows=names,
+                        columns=[str(layer) for layer in range(1, len(rows) + 1)],
+                        row_title="token",
+                        column_title="layer",
+                        signed=True,
+                        value_title=value_title,
                     )
+                )
     if parts in ("all", "heads"):
         figures += [
             draw_grid(grid, lambda part: changes[Patch(part)], value_title)
