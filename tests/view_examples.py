@@ -14,6 +14,13 @@ LONG = " ".join(f"w{n % 300}" for n in range(510))  # with [CLS] and [SEP] 512 t
 EXAMPLES: dict[str, Callable[..., View]] = {
     "attention": lambda: cloze.explain.attention("cloze-en", TEXT),
     "heads": lambda: cloze.explain.heads("cloze-en", [TEXT, MASKED]),
+    "ablation": lambda: cloze.explain.ablation("cloze-en", MASKED),
+    "patching": lambda: cloze.explain.patching(
+        "cloze-en", MASKED, from_text="Berlin is the capital of [MASK].", parts="blocks"
+    ),
+    "layers": lambda: cloze.explain.layers("cloze-en", MASKED),
+    "layers: a text without a mask": lambda: cloze.explain.layers("cloze-en", TEXT),
+    "cka": lambda: cloze.explain.cka("cloze-en", [TEXT, MASKED], batch_size=8),
 }
 """By name: that of the view, or the view, a colon and what is special about it."""
 

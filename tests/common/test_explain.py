@@ -26,9 +26,24 @@ NAMES = [
     "gpt2, lm",
 ]
 TEXTS = {"translator": "ein Hund läuft", "encoder": "the cat [MASK] the cat .", "": "the cat sat"}
-# inputs other than one text, and options that make a view small, by its name
+# inputs other than one text (files, written by `data_files`), and options, by the name of a view
 INPUTS: dict[str, tuple] = {}
-OPTIONS: dict[str, dict] = {}
+OPTIONS: dict[str, dict] = {
+    "patching": {"parts": "blocks"},
+    "cka": {"batch_size": 8},
+    "occurrences": {"word": "cat"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def data_files(tmp_path_factory):
+    """The files of the views that read many texts."""
+    folder = tmp_path_factory.mktemp("texts")
+    texts, tagged = folder / "texts.txt", folder / "tagged.conll"
+    texts.write_text("the cat sat .\na cat , a b c .\n" * 4)
+    rows = "the DET\ncat NOUN\nsat VERB\n. X\n\na DET\nb NOUN\nc NOUN\n. X\n\n"
+    tagged.write_text(rows * 8)
+    INPUTS.update(heads=(texts,), cka=(texts,), probe=(tagged,), occurrences=(texts,))
 
 
 def text_of(model):
@@ -37,17 +52,33 @@ def text_of(model):
     return TEXTS.get(kind if kind == "translator" or is_masked else "")
 
 
+def inputs_of(model, view):
+    """The inputs of a view; a model for question answering predicts for a pair only."""
+    has_pair = "span" in model.task_heads and "answer" in VIEWS[view].functions
+    return INPUTS.get(view, (text_of(model), *(["a cat sat ."] if has_pair else [])))
+
+
+def options_of(model, view):
+    """The options of a view; a text that differs in a word, if it needs another one."""
+    other = text_of(model).replace("the", "a", 1).replace("ein", "zwei", 1)
+    return OPTIONS.get(view, {}) | ({"from_text": other} if view == "patching" else {})
+
+
 def explain(model, view):
-    inputs = INPUTS.get(view, (text_of(model),))
-    return cloze.explain(model, *inputs, view=view, **OPTIONS.get(view, {}))
+    options = options_of(model, view)
+    return cloze.explain(model, *inputs_of(model, view), view=view, **options)
 
 
 def traces(model):
     """What a view could leave behind in the module."""
     if not isinstance(model.module, torch.nn.Module):
         return []
+    kept = {"_packed_step", "_graph_steps"}  # for decoding: they follow changes of the weights
     return [
-        (len(part._forward_hooks), len(part._forward_pre_hooks), part.training, *sorted(vars(part)))
+        (
+            *(len(part._forward_hooks), len(part._forward_pre_hooks), part.training),
+            *sorted(set(vars(part)) - kept),
+        )
         for part in model.module.modules()
     ]
 
@@ -109,8 +140,8 @@ def test_every_view_is_a_command_that_prints_what_python_returns(folder):
     assert list(SUBCOMMANDS) == list(VIEWS)
     model = cloze.load(folder)
     for view in list_views(model):
-        inputs = INPUTS.get(view, (text_of(model),))
-        options = [f"--{key}={value}" for key, value in OPTIONS.get(view, {}).items()]
+        inputs, given = inputs_of(model, view), options_of(model, view).items()
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in given]
         ran = run(view, folder, *inputs, *options, "--json")
         assert ran.exit_code == 0, ran.stderr
         assert json.loads(ran.stdout) == json.loads(json.dumps(explain(model, view).to_dict())), (
@@ -124,7 +155,7 @@ def test_two_texts_and_two_models_side_by_side(folder, tmp_path):
     for view in list_views(model):
         if view in INPUTS:
             continue
-        options = OPTIONS.get(view, {})
+        options = options_of(model, view)
         both = cloze.explain.compare(
             (model, text), (model, "a [MASK] b"), (other, text), view=view, **options
         )

@@ -28,8 +28,9 @@ from cloze.models.capabilities import (
 )
 
 ENTRY_POINTS = "cloze.families"
-ENCODER_PARTS = ("embeddings", "hidden_states", "blocks", "attention", "ffn")
 RECURRENT_PARTS = ("embeddings", "hidden_states", "recurrent")
+RECURRENT_LM_PARTS = (*RECURRENT_PARTS, "layer_outputs")
+ENCODER_PARTS = ("embeddings", "hidden_states", "blocks", "attention", "ffn", "layer_outputs")
 Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
 
 
@@ -263,7 +264,7 @@ for _family in (
         description="a recurrent language model",
         kind="language_model",
         config="cloze.models.configs.lstm:LSTMConfig",
-        parts=RECURRENT_PARTS,
+        parts=RECURRENT_LM_PARTS,
         module="cloze.models.lstm:LSTM",
         layout="cloze.interop.own:LSTM",
         capabilities=make_fixed_capabilities(
@@ -278,7 +279,7 @@ for _family in (
         description="an ELMo",
         kind="language_model",
         config="cloze.models.configs.elmo:ElmoConfig",
-        parts=RECURRENT_PARTS,
+        parts=RECURRENT_LM_PARTS,
         module="cloze.models.elmo:Elmo",
         layout="cloze.interop.own:ELMO",
         capabilities=elmo_capabilities,
@@ -292,7 +293,7 @@ for _family in (
         description="a recurrent encoder",
         kind="encoder",
         config="cloze.models.configs.ulmfit:ULMFiTConfig",
-        parts=RECURRENT_PARTS,
+        parts=RECURRENT_LM_PARTS,
         module="cloze.models.ulmfit:ULMFiT",
         layout="cloze.interop.own:ULMFIT",
         capabilities=recurrent_encoder_capabilities,

@@ -89,6 +89,7 @@
         pinned = !pinned;
       } else if (event.key === "Escape") {
         pinned = false;
+        outline.setAttribute("class", "outline");
         hide();
         return;
       } else {

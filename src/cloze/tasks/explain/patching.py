@@ -73,7 +73,7 @@ def patching(
     scores = resolve_targets(opened, [source], target)[0]
     if source.target is not None:  # both read the translation of the other text
         base = replace(base, target=source.target)
-    own = [_move_score(score, base, source) for score in scores]
+    own = [_move_score(score, base, source, opened.tokenizer.mask_id) for score in scores]
     patches = _list_patches(opened.module, base, parts)
     with open_progress(progress) as show:
         found = compute_patches(
@@ -113,13 +113,18 @@ def patching(
     )
 
 
-def _move_score(score: Score, base: ExplainInput, source: ExplainInput) -> Score:
+def _move_score(
+    score: Score, base: ExplainInput, source: ExplainInput, mask_id: int | None
+) -> Score:
     """The same output for the other text: at its last token, or at the aligned position."""
     if isinstance(score, NextTokenScore):
         return replace(score, position=len(base.ids) - 1)
     if not isinstance(score, HeadScore) or score.head not in ("mlm", "token", "span"):
         return score
     positions = {old: new for new, old in align_positions(base.ids, source.ids).items()}
+    if score.head == "mlm":  # the first mask corresponds to the first, wherever it is
+        masks = [[n for n, id_ in enumerate(one.ids) if id_ == mask_id] for one in (source, base)]
+        positions |= dict(zip(*masks, strict=False))
     assert isinstance(score.position, int)
     if score.position not in positions:
         raise InputError(

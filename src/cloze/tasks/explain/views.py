@@ -18,6 +18,11 @@ class ViewKind:
     functions: tuple[str, ...] = ()  # functions of the model, one of which it needs, if any
 
 
+PREDICTIONS = (
+    *("fill", "classify", "tag", "answer", "choose"),
+    *("generate", "translate", "summarize"),
+)
+"""Functions with an output that can be explained."""
 VIEWS: dict[str, ViewKind] = {
     "attention": ViewKind(
         function="cloze.tasks.explain.attention:attention",
@@ -33,16 +38,7 @@ VIEWS: dict[str, ViewKind] = {
         function="cloze.tasks.explain.saliency:saliency",
         help="how much each token contributes to an output",
         parts=("embeddings",),
-        functions=(
-            "fill",
-            "classify",
-            "tag",
-            "answer",
-            "choose",
-            "generate",
-            "translate",
-            "summarize",
-        ),
+        functions=PREDICTIONS,
     ),
     "neurons": ViewKind(
         function="cloze.tasks.explain.neurons:neurons",
@@ -53,16 +49,19 @@ VIEWS: dict[str, ViewKind] = {
         function="cloze.tasks.explain.ablation:ablation",
         help="change of the output without a head, a sublayer or a block",
         parts=("blocks",),
+        functions=PREDICTIONS,
     ),
     "patching": ViewKind(
         function="cloze.tasks.explain.patching:patching",
         help="change of the output with parts taken from another text",
         parts=("blocks",),
+        functions=PREDICTIONS,
     ),
     "layers": ViewKind(
         function="cloze.tasks.explain.layers:layers",
         help="predictions after each layer, and ranks of candidates",
-        parts=("blocks", "recurrent"),
+        parts=("layer_outputs",),
+        functions=PREDICTIONS,
     ),
     "cka": ViewKind(
         function="cloze.tasks.explain.cka:cka",
@@ -124,6 +123,7 @@ def check_view(model: Model, view: str) -> None:
 PARTS = {
     "embeddings": "token embeddings",
     "hidden_states": "vectors of each layer",
+    "layer_outputs": "layers that its output layer can read",
     "blocks": "Transformer blocks",
     "attention": "attention",
     "cross_attention": "attention from target to source",
