@@ -1,0 +1,203 @@
+"""What happens to every request before its route: host, key, limits, log line, metrics."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cloze.serve.config import ServeConfig
+from cloze.serve.engine import LOGGER, REQUEST_LOG, Engine
+from cloze.serve.errors_http import make_response
+from cloze.serve.failures import RequestError, refuse
+
+_ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")  # also while the server is stopping
+TIMEOUT_HEADER = "x-timeout-seconds"
+_MIN_TIMEOUT = 0.001
+_CLOSING = (401, 403, 408, 413, 421)  # statuses after which the connection is closed
+
+
+class Gate:
+    """ASGI middleware; the application is inside."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        config: ServeConfig,
+        engine: Engine,
+        on_create: Callable[["Gate"], object] = lambda _: None,
+    ) -> None:
+        self._app, self._config, self._engine = app, config, engine
+        self._keys = [hashlib.sha256(key.encode()).digest() for key in config.api_keys]
+        self._hosts = {host.lower() for host in config.hosts}
+        self.num_open = self.num_requests = 0  # now, and since the start
+        self.is_idle = asyncio.Event()
+        self.is_idle.set()
+        on_create(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        record = _Record(scope, send, self._engine, self._config)
+        token = REQUEST_LOG.set(record.log)
+        self.num_open += 1
+        self.num_requests += 1
+        self.is_idle.clear()
+        try:
+            try:
+                self._check(scope, headers)
+                record.log["deadline"] = time.monotonic() + self._find_timeout(headers)
+            except RequestError as error:
+                record.log["values"]["error"] = error.failure.code
+                self._engine.metrics.count_failure(error.failure.code)
+                extra = {"WWW-Authenticate": "Bearer"} if error.failure.status == 401 else {}  # noqa: PLR2004
+                response = make_response(scope["path"], error.failure, extra)
+                await response(scope, receive, record.send)
+            else:
+                await self._app(scope, self._count_bytes(headers, receive), record.send)
+        finally:
+            self.num_open -= 1
+            if not self.num_open:
+                self.is_idle.set()
+            REQUEST_LOG.reset(token)
+            record.finish()
+
+    def _check(self, scope: Scope, headers: Headers) -> None:
+        host = headers.get("host", "").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if "*" not in self._hosts and name not in self._hosts:
+            raise refuse(
+                421, "wrong_host", "the header Host does not name this server",
+                fix="use its address, or start it with --allowed-host",
+            )  # fmt: skip
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host:
+            raise refuse(
+                403, "cross_origin", "requests of pages from other sites are not accepted",
+                fix="send the request from the server of that site",
+            )  # fmt: skip
+        if self._keys and not self._is_key_valid(headers.get("authorization", "")):
+            raise refuse(
+                401, "invalid_api_key", "the API key is missing or wrong",
+                fix="send the header Authorization: Bearer KEY",
+            )  # fmt: skip
+        if self._engine.is_draining and scope["path"] not in _ALWAYS_ANSWERED:
+            raise refuse(
+                503, "draining", "the server is stopping", fix="try again later", retry_after=1.0
+            )
+
+    def _is_key_valid(self, header: str) -> bool:
+        """Compare in constant time, with every key."""
+        scheme, _, given = header.partition(" ")
+        digest = hashlib.sha256(given.strip().encode("utf-8", "replace")).digest()
+        matches = [hmac.compare_digest(digest, key) for key in self._keys]
+        return any(matches) and scheme.lower() == "bearer"
+
+    def _find_timeout(self, headers: Headers) -> float:
+        """Seconds until the deadline; a client may ask for fewer than the server's setting."""
+        given = headers.get(TIMEOUT_HEADER)
+        try:
+            wanted = self._config.deadline if given is None else float(given)
+        except ValueError:
+            wanted = float("nan")
+        if not wanted > 0:
+            raise refuse(
+                400, "invalid_request", f"the header {TIMEOUT_HEADER} is not a positive number",
+                fix="use a number of seconds",
+            )  # fmt: skip
+        return min(max(wanted, _MIN_TIMEOUT), self._config.deadline)
+
+    def _count_bytes(self, headers: Headers, receive: Receive) -> Receive:
+        """Receive a body up to the limit; a larger one is refused as soon as that is known."""
+        limit, received = self._config.max_body_bytes, 0
+        log = REQUEST_LOG.get()
+        assert log is not None
+
+        def refuse_body() -> HTTPException:
+            return HTTPException(413, f"the body has more than {limit:,} bytes")
+
+        async def count() -> Message:
+            nonlocal received
+            declared = headers.get("content-length", "0")
+            if declared.isdigit() and int(declared) > limit:
+                raise refuse_body()
+            if received < 0:  # the body is complete: wait until the client leaves
+                return await receive()
+            try:
+                async with asyncio.timeout(max(0.0, log["deadline"] - time.monotonic())):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the body did not arrive in time") from None
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise refuse_body()
+            if not message.get("more_body", False):
+                received = -1
+            return message
+
+        return count
+
+
+class _Record:
+    """What is logged and measured of one request."""
+
+    def __init__(self, scope: Scope, send: Send, engine: Engine, config: ServeConfig) -> None:
+        self._scope, self._send, self._engine = scope, send, engine
+        self._format = config.log_format
+        self._since, self._status, self._id = time.perf_counter(), 500, uuid.uuid4().hex
+        self.log: dict[str, Any] = {
+            "deadline": time.monotonic() + config.deadline,
+            "values": {},
+        }
+
+    async def send(self, message: Message) -> None:
+        """Add headers to the answer."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            extra = [
+                (b"x-request-id", self._id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+            if self._status in _CLOSING or self._engine.is_draining:
+                extra.append((b"connection", b"close"))
+            message = {**message, "headers": [*message["headers"], *extra]}
+        await self._send(message)
+
+    def finish(self) -> None:
+        """Measure the request and write its log line."""
+        seconds = time.perf_counter() - self._since
+        self._engine.metrics.observe_request(_find_route(self._scope), self._status, seconds)
+        if self._format == "none":
+            return
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request": self._id,
+            "method": self._scope["method"],
+            "path": self._scope["path"],
+            "status": self._status,
+            "seconds": round(seconds, 6),
+            **self.log["values"],
+        }
+        if self._format == "json":
+            LOGGER.info(json.dumps(line))
+        else:
+            shown = " ".join(f"{name}={value}" for name, value in list(line.items())[2:])
+            LOGGER.info("%s %s", line["time"], json.dumps(shown)[1:-1])
+
+
+def _find_route(scope: Scope) -> str:
+    """The pattern of the route, so that unknown paths are one label."""
+    route = scope.get("route")
+    return str(getattr(route, "path", "other"))

@@ -1,0 +1,142 @@
+"""The models of a server by name; each is loaded when it is first needed."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloze.checkpoint.contents import read_folder
+from cloze.checkpoint.load import find_file_family, load
+from cloze.checkpoint.model import Model
+from cloze.decode.language import language_model
+from cloze.errors import ConfigError
+from cloze.models.capabilities import Contents
+from cloze.serve.failures import refuse
+
+Load = Callable[[str], Model]
+
+
+@dataclass(eq=False, kw_only=True)
+class ServedModel:
+    """A model of the server, which may not be loaded yet."""
+
+    name: str
+    source: str
+    family: str
+    capabilities: dict[str, str]
+    created: int  # seconds since 1970, when its folder was written
+    model: Model | None = None
+    loading: "asyncio.Future[Model] | None" = None
+    adapters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def language_model(self) -> Any:  # noqa: ANN401 - a LanguageModel
+        """One adapter for all requests, because it may give ids to words that it has not seen."""
+        if "language" not in self.adapters:
+            self.adapters["language"] = language_model(self.model)  # type: ignore[arg-type]
+        return self.adapters["language"]
+
+
+def parse_sources(sources: Iterable[str]) -> dict[str, str]:
+    """Sources by name, from arguments PATH or NAME=PATH; the name of a folder is its last part."""
+    found: dict[str, str] = {}
+    for given in sources:
+        name, separator, source = given.partition("=")
+        if not separator or os.sep in name:
+            name, source = Path(given).name or given, given
+        if name in found:
+            raise ConfigError(
+                f"two models have the name {name}: {found[name]} and {source}",
+                fix=f"name one of them: other={source}",
+            )
+        found[name] = source
+    if not found:
+        raise ConfigError("there are no models", fix="name a model, such as cloze-en")
+    return found
+
+
+def describe_model(name: str, source: str) -> ServedModel:
+    """A model that is not loaded; raises if the folder is no model."""
+    family = find_file_family(source)
+    if family is None:
+        contents = read_folder(source)
+        family, capabilities, path = contents.family, contents.capabilities, contents.folder
+    else:
+        capabilities, path = dict(family.capabilities(Contents())), Path(source)
+    created = int(path.stat().st_mtime) if path.exists() else 0
+    return ServedModel(
+        name=name, source=source, family=family.name, capabilities=capabilities, created=created
+    )
+
+
+class ModelStore:
+    """Loads models in a thread of their own, and finds them by name or function."""
+
+    def __init__(
+        self,
+        sources: dict[str, str],
+        *,
+        device: str | None = None,
+        dtype: str = "float32",
+        load_model: Load | None = None,
+    ) -> None:
+        self.models = {name: describe_model(name, source) for name, source in sources.items()}
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="cloze-load")
+        self._load: Load = load_model or (
+            lambda source: load(source, device=device, dtype=dtype, quiet=True)
+        )
+
+    def add(self, name: str, source: str) -> None:
+        """Add a model, or replace one of the same name when its next request comes."""
+        self.models[name] = describe_model(name, source)
+
+    def find(self, name: str | None, function: str) -> ServedModel:
+        """The model of this name, or the first one that supports a function."""
+        if name is not None:
+            if name in self.models:
+                return self.models[name]
+            raise refuse(
+                404,
+                "model_not_found",
+                f"there is no model {name!r}",
+                fix=f"use one of: {', '.join(self.models)}",
+            )
+        for one in self.models.values():
+            if function in one.capabilities:
+                return one
+        raise refuse(
+            400,
+            "unsupported_function",
+            f"no model of this server supports `{function}`",
+            fix="start the server with a model that does",
+        )
+
+    async def get(self, served: ServedModel) -> Model:
+        """The loaded model; several requests wait for one loading."""
+        if served.model is not None:
+            return served.model
+        if served.loading is None:
+            loop = asyncio.get_running_loop()
+            served.loading = loop.create_task(self._load_model(served))
+            served.loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(served.loading)
+
+    async def _load_model(self, served: ServedModel) -> Model:
+        loop = asyncio.get_running_loop()
+        try:
+            model = await loop.run_in_executor(self._loader, self._load, served.source)
+            served.model = model
+        finally:
+            served.loading = None
+        return model
+
+    @property
+    def is_loading(self) -> bool:
+        return any(one.loading is not None for one in self.models.values())
+
+    def close(self) -> None:
+        """Stop the thread that loads models."""
+        self._loader.shutdown(wait=False, cancel_futures=True)
