@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
     "summarize": (INFERENCE, "cloze summarize runs/news --file articles.jsonl"),
     "similarity": (INFERENCE, 'cloze similarity cloze-en "A cat sat." "A cat is sitting."'),
-    "rerank": (INFERENCE, 'cloze rerank runs/qnli "Who slept?" --file passages.txt --top 3'),
+    "rerank": (INFERENCE, 'cloze rerank cloze-en "Who slept?" "The dog slept." "It rains."'),
     "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),

@@ -1,0 +1,65 @@
+"""The examples of docs/serve.md, with a server."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cloze.serve.errors_http import TEI_ROUTES
+from document_examples import read_examples
+from servers import run_server
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs/serve.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def documented(folders):
+    sources = {"cloze-en": "cloze-en", "ner": folders["tags"], "gpt": folders["gpt"]}
+    with run_server(sources) as server:
+        yield server
+
+
+def test_the_python_examples_run(documented):
+    ran = 0
+    for example in read_examples(TEXT):
+        if example.kind != "python":
+            continue
+        code = example.text.replace("http://localhost:8000", documented.url)
+        names: dict[str, object] = {}
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "docs/serve.md", "exec"), names)
+        assert printed.getvalue()
+        for one in names.values():
+            if hasattr(one, "close") and not isinstance(one, type):
+                one.close()
+        wrapper = getattr(names.get("client"), "_client_wrapper", None)
+        if wrapper is not None:
+            wrapper.httpx_client.httpx_client.close()
+        ran += 1
+    assert ran == 3
+
+
+def test_the_curl_examples_are_accepted(documented):
+    commands = re.findall(r"^curl (.*)$", TEXT, re.M)
+    assert len(commands) == 3
+    for command in commands:
+        *_, address = [one for one in shlex.split(command) if one.startswith("localhost")]
+        body = json.loads(shlex.split(command)[-1])
+        answer = documented.post(address.removeprefix("localhost:8000"), body)
+        assert answer.status_code == 200, answer.text
+
+
+def test_all_routes_are_documented(documented):
+    paths = documented.client.get("/openapi.json").json()["paths"]
+    rows = re.search(r"## Routes\n\n(.*?)\n\n", TEXT, re.S)
+    assert rows
+    named = set(re.findall(r"[/\w]+", " ".join(re.findall(r"`([^`]+)`", rows[1]))))
+    for path in paths:
+        last = path.removeprefix("/api/")
+        assert {path, last} & named or path in ("/v1/models/{model}", "/embed_sparse"), path
+    assert set(TEI_ROUTES) <= {*paths}
