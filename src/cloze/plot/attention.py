@@ -23,6 +23,7 @@ from cloze.plot.attention_data import (
     Floats,
     HeadVectors,
     WeightSelection,
+    encode_pictures,
     select_weights,
 )
 from cloze.plot.axes import FONT, draw_heading, draw_text, text_width
@@ -96,13 +97,14 @@ class AttentionMap:
             return found | {"weights": self.weights.tolist(), "retained": 1.0}
         selection = select_weights(self.weights, _LISTED)
         largest = np.argwhere(self.weights >= selection.threshold)
-        rows = zip(largest.tolist(), self.weights[tuple(largest.T)].tolist(), strict=True)
+        values = self.weights[tuple(largest.T)]
+        rows = zip(largest.tolist(), values.tolist(), strict=True)
         return found | {
             "largest": [
                 [self.layers[layer], self.heads[head], query, key, weight]
                 for (layer, head, query, key), weight in rows
             ],
-            "retained": selection.total_retained,
+            "retained": float(values.sum(dtype=np.float64) / self.weights.sum(dtype=np.float64)),
         }
 
 
@@ -164,8 +166,8 @@ class AttentionFigure(Figure):
             return ""
         smallest = max(selection.threshold for selection in self.selections)
         return (
-            f"Weights below {format_percent(smallest, 2)} are left out; the others are "
-            f"{format_percent(self.retained_attention)} of the attention."
+            f"Weights below {format_percent(smallest, 2)} are left out, except the largest of each "
+            f"token; the others are {format_percent(self.retained_attention)} of the attention."
         )
 
     def _script_data(self) -> dict[str, Any]:
@@ -185,6 +187,7 @@ class AttentionFigure(Figure):
                         for dark in (False, True)
                     ],
                     "weights": selection.to_dict(),
+                    "pictures": encode_pictures(one.weights) if selection.code > 1 else None,
                     "vectors": vectors and vectors.to_dict(MAX_VECTORS // len(self.maps), layer),
                 }
             )

@@ -59,18 +59,26 @@ class WeightSelection:
 
 
 def select_weights(weights: Floats, max_weights: int = MAX_WEIGHTS) -> WeightSelection:
-    """The largest of the weights (l h q k), at most `max_weights` of them."""
+    """The largest of the weights (l h q k), at most `max_weights` of them, or one of each query.
+
+    The largest weight of each query is always included.
+    """
+    if weights.size > max_weights:
+        max_weights -= weights[..., 0].size
     frequencies = np.zeros(_CODES + 1, np.int64)
     for layer in weights:  # one at a time: the codes of all would need as much memory as they do
         frequencies += np.bincount(_encode(layer).ravel(), minlength=_CODES + 1)
     above = frequencies[::-1].cumsum()[::-1]  # how many weights have at least this code
-    code = int(np.searchsorted(-above, -max_weights))  # the first with few enough
+    code = int(np.searchsorted(-above, -max(max_weights, 0)))  # the first with few enough
     code = max(code, 1)
     precise = (above[code] if code <= _CODES else 0) <= MAX_PRECISE
     counts, steps, codes, retained = [], [], [], []
     for layer in weights:
         chosen = _encode(layer)
         mask = chosen >= code
+        if code > 1:
+            best = chosen.argmax(-1)[..., None]
+            np.put_along_axis(mask, best, np.take_along_axis(chosen, best, -1) > 0, -1)
         counts.append(mask.sum(-1, dtype=np.int64).ravel())
         steps.append(_encode_steps(mask))
         codes.append(chosen[mask])
@@ -110,6 +118,20 @@ def decode_weights(selection: WeightSelection, shape: Sequence[int]) -> Floats:
             row[key] = (int(selection.codes[number]) / scale) ** 2
             number += 1
     return found
+
+
+def encode_pictures(weights: Floats, size: int = 32) -> dict[str, Any]:
+    """The matrix of each head in at most `size` × `size` cells: the largest weight in each."""
+    edges = [
+        np.linspace(0, length, min(length, size), endpoint=False).astype(int)
+        for length in weights.shape[2:]
+    ]
+    pooled = [
+        np.maximum.reduceat(np.maximum.reduceat(layer, edges[1], -1), edges[0], -2)
+        for layer in weights
+    ]
+    codes = (np.sqrt(np.clip(np.stack(pooled), 0, 1)) * _STEP + 0.5).astype(np.uint8)
+    return {"rows": len(edges[0]), "columns": len(edges[1]), "codes": encode_bytes(codes)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ from cloze.plot.attention_data import (
     MAX_PRECISE,
     HeadVectors,
     decode_weights,
+    encode_pictures,
     select_weights,
 )
 from helpers import raises
@@ -46,12 +47,22 @@ def test_what_a_page_decodes_are_the_weights(queries, keys, seed, fraction):
     selection = select_weights(weights, limit)
     found = decode_weights(selection, weights.shape)
     kept = found > 0
-    assert kept.sum() <= limit
+    assert kept.sum() <= max(limit, 2 * queries)
+    assert kept.any(-1).all()  # each query has a key
     np.testing.assert_allclose(found[kept], weights[kept], atol=2e-5)
     assert weights[~kept].max(initial=0) <= max(selection.threshold, 1e-9) * 1.001
     mass = np.where(kept, weights, 0).sum((-2, -1)) / queries
     np.testing.assert_allclose(selection.retained, mass, atol=1e-5)
     assert selection.total_retained == pytest.approx(mass.mean(), abs=1e-5)
+
+
+def test_pictures_have_the_largest_weights():
+    weights = random_weights(2, 3, 40, 100)
+    stored = encode_pictures(weights, size=20)
+    assert (stored["rows"], stored["columns"]) == (20, 20)
+    codes = np.frombuffer(base64.b64decode(stored["codes"]), np.uint8).reshape(2, 3, 20, 20)
+    expected = weights.reshape(2, 3, 20, 2, 20, 5).max((3, 5))
+    np.testing.assert_allclose(codes / 255, np.sqrt(expected), atol=0.003)
 
 
 def test_many_weights_need_two_bytes_each():

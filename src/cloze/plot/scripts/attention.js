@@ -6,15 +6,19 @@
   const { register, make, announcer } = globalThis.cloze;
   const draw = globalThis.clozeAttention;
   const FILTERS = { all: null, "A → A": [0, 0], "A → B": [0, 1], "B → A": [1, 0], "B → B": [1, 1] };
+  const TOKEN = ["side", "index", "pinned", "cell"];
   const MOST_KEYS = 24;  // rows of vectors
   const percent = (weight) => `${(100 * weight).toFixed(weight < 0.0995 ? 1 : 0)}\u00a0%`;
-  const list = (numbers) => (numbers.length > 6 ? `${numbers.length}` : numbers.join(", "));
+  const nameLayers = (numbers) =>
+    numbers.length === 1 ? `layer ${numbers[0]}`
+    : numbers.length > 6 ? `mean of ${numbers.length} layers` : `mean of layers ${numbers.join(", ")}`;
 
   function start(figure, data) {
     const byToken = data.maps.map(draw.readMap), byWord = [];
     const state = {
       kind: 0, words: false, filter: "all", layers: [data.layer], heads: [], side: null, index: 0,
       pinned: false, cell: null, focus: null, lines: null, special: true, centred: false,
+      version: 0,  // changes with all but the selected token
     };
     figure.classList.add("live");
     const root = make("div", "", figure);
@@ -36,6 +40,7 @@
       return (byWord[state.kind] ??= draw.mergeWords(byToken[state.kind], data.maps[state.kind]));
     };
     const update = () => {
+      state.version += 1;
       state.map = current();
       state.table = draw.meanLayers(state.map, state.layers);
       const wanted = FILTERS[state.filter], { queries, keys } = state.map;
@@ -47,7 +52,7 @@
     };
     const choose = (changes) => {
       Object.assign(state, changes);
-      update();
+      if (Object.keys(changes).some((name) => !TOKEN.includes(name))) update();
       refresh();
     };
     const resetTokens = () => ({ side: null, pinned: false, cell: null, index: 0 });
@@ -377,7 +382,7 @@
     };
     function summarize(mean) {
       const { map, layers, heads, side, index, cell } = state;
-      const layerText = `${layers.length > 1 ? "mean of layers" : "layer"} ${list(layers.map((n) => map.layers[n]))}`;
+      const layerText = nameLayers(layers.map((n) => map.layers[n]));
       const headText = heads.length === 1 ? `head ${map.heads[heads[0]]}`
         : `mean of ${heads.length === map.heads.length ? "all" : "selected"} ${heads.length} heads`;
       const where = `(${layerText}, ${headText})`;

@@ -53,6 +53,7 @@
       queries: makeSide(map.queries), keys: makeSide(map.keys),
       table: readWeights(map), retained: map.weights.retained,
       vectors: map.vectors && readVectors(map.vectors),
+      pictures: map.pictures && { ...map.pictures, codes: readBytes(map.pictures.codes) },
     };
   }
 
@@ -72,7 +73,7 @@
         starts.push(found.length);
       }
     const merged = { starts, keys: found, weights };
-    return { ...tokens, queries, keys, table: merged, vectors: null };
+    return { ...tokens, queries, keys, table: merged, vectors: null, pictures: null };
   }
 
   // The mean of some layers: a table with rows for heads and queries.

@@ -91,33 +91,46 @@
     return found;
   }
 
-  // The matrix; returns the query and key at a point.
-  function drawMatrix(canvas, state, space, theme) {
-    const { map, side, index, cell: chosen } = state, mean = computeMean(state);
+  // The cells of the matrix, which stay the same while tokens are selected.
+  const matrices = new WeakMap();
+  function drawCells(canvas, state, space, theme) {
+    const stored = matrices.get(canvas);
+    if (stored && stored.version === state.version && stored.space === space && stored.ink === theme.ink) return stored;
+    const { map, heads } = state, mean = computeMean(state);
     const rows = map.queries.names, columns = map.keys.names;
     const labelled = Math.max(rows.length, columns.length) <= 48;
-    let pen = prepare(canvas, 1, 1);
-    const widest = (names) => Math.min(110, Math.max(...names.map((name) => pen.measureText(name).width), 0));
+    const ruler = prepare(document.createElement("canvas"), 1, 1);
+    const widest = (names) => Math.min(110, Math.max(...names.map((name) => ruler.measureText(name).width), 0));
     const left = labelled ? widest(rows) + 10 : 22, top = labelled ? 0.72 * widest(columns) + 16 : 22;
-    const over = labelled ? 0.72 * widest([columns[columns.length - 1]]) : 4;
+    const over = labelled ? 0.72 * widest(columns.slice(-1)) : 4;
     const size = Math.min(30, (space - left - over) / columns.length, 620 / rows.length);
-    const height = top + size * rows.length + 34;
-    pen = prepare(canvas, space, height);
-    let largest = 1e-9;
-    for (const weight of mean) largest = Math.max(largest, weight);
-    const shade = (weight) => Math.sqrt(weight / largest);
-    pen.strokeStyle = theme.edge;
-    pen.strokeRect(left, top, size * columns.length, size * rows.length);
-    pen.fillStyle = state.heads.length === 1 ? theme.colors[state.heads[0]] : theme.accent;
-    const gap = size > 8 ? 1 : 0;
+    const image = document.createElement("canvas");
+    const pen = prepare(image, size * columns.length, size * rows.length);
+    const largest = mean.reduce((best, weight) => Math.max(best, weight), 1e-9);
+    const shade = (weight) => Math.sqrt(weight / largest), gap = size > 8 ? 1 : 0;
+    const color = heads.length === 1 ? theme.colors[heads[0]] : theme.accent;
+    pen.fillStyle = color;
     if (size >= 2)
       mean.forEach((weight, n) => {
         if (!weight) return;
         pen.globalAlpha = shade(weight);
-        pen.fillRect(left + (n % columns.length) * size + gap, top + Math.floor(n / columns.length) * size + gap, size - gap, size - gap);
+        pen.fillRect((n % columns.length) * size + gap, Math.floor(n / columns.length) * size + gap, size - gap, size - gap);
       });
-    else drawPooled(pen, mean, rows.length, columns.length, left, top, size, shade);
-    pen.globalAlpha = 1;
+    else drawPooled(pen, mean, rows.length, columns.length, size, shade);
+    const found = { version: state.version, ink: theme.ink, space, mean, largest, labelled, left, top, size, image, color };
+    matrices.set(canvas, found);
+    return found;
+  }
+
+  // The matrix; returns the query and key at a point.
+  function drawMatrix(canvas, state, space, theme) {
+    const { map, side, index, cell: chosen } = state;
+    const rows = map.queries.names, columns = map.keys.names;
+    const { mean, largest, labelled, left, top, size, image, color } = drawCells(canvas, state, space, theme);
+    const pen = prepare(canvas, space, top + size * rows.length + 34);
+    pen.strokeStyle = theme.edge;
+    pen.strokeRect(left, top, size * columns.length, size * rows.length);
+    pen.drawImage(image, left, top, size * columns.length, size * rows.length);
     if (labelled) {
       pen.textAlign = "right";
       const marked = (n, which) => (side === which && n === index) || (chosen && chosen[which === "query" ? 0 : 1] === n);
@@ -146,7 +159,7 @@
     if (chosen) pen.strokeRect(left + chosen[1] * size, top + chosen[0] * size, Math.max(size, 3), Math.max(size, 3));
     // the scale
     const y = top + size * rows.length + 14, step = 2;
-    pen.fillStyle = state.heads.length === 1 ? theme.colors[state.heads[0]] : theme.accent;
+    pen.fillStyle = color;
     for (let x = 0; x < 120; x += step) {
       pen.globalAlpha = Math.sqrt(x / 120);
       pen.fillRect(left + 26 + x, y, step, 10);
@@ -164,7 +177,7 @@
   }
 
   // Many small cells: each pixel shows the largest weight under it.
-  function drawPooled(pen, values, rows, columns, left, top, size, shade) {
+  function drawPooled(pen, values, rows, columns, size, shade) {
     const wide = Math.ceil(columns * size), high = Math.ceil(rows * size);
     const pooled = new Float32Array(wide * high);
     values.forEach((value, n) => {
@@ -174,7 +187,7 @@
     pooled.forEach((value, n) => {
       if (!value) return;
       pen.globalAlpha = Math.max(0.03, shade(value));
-      pen.fillRect(left + (n % wide), top + Math.floor(n / wide), 1, 1);
+      pen.fillRect(n % wide, Math.floor(n / wide), 1, 1);
     });
   }
 
@@ -214,21 +227,33 @@
     };
   }
 
+  // The largest weight in each cell of a small matrix; of a long text, as it is stored.
+  function poolHead(map, layer, head, count, width, box) {
+    if (map.pictures) {
+      const { rows, columns, codes } = map.pictures, start = (layer * map.heads.length + head) * rows * columns;
+      const pooled = Float32Array.from(codes.subarray(start, start + rows * columns), (code) => (code / 255) ** 2);
+      return { pooled, across: columns, down: rows };
+    }
+    const across = Math.min(width, Math.floor(box.wide)), down = Math.min(count, Math.floor(box.high));
+    const first = (layer * map.heads.length + head) * count, { starts, keys, weights } = map.table;
+    const pooled = new Float32Array(across * down);
+    for (let query = 0; query < count; query++)
+      for (let n = starts[first + query]; n < starts[first + query + 1]; n++) {
+        const at = Math.floor((query * down) / count) * across + Math.floor((keys[n] * across) / width);
+        pooled[at] = Math.max(pooled[at], weights[n]);
+      }
+    return { pooled, across, down };
+  }
+
   function drawPicture(pen, map, layer, head, count, width, box, color, asLines) {
     const first = (layer * map.heads.length + head) * count, { starts, keys, weights } = map.table;
     const begin = starts[first], end = starts[first + count];
     pen.strokeStyle = pen.fillStyle = color;
     if (!asLines) {
-      const across = Math.min(width, Math.floor(box.wide)), down = Math.min(count, Math.floor(box.high));
-      const pooled = new Float32Array(across * down);
-      for (let query = 0; query < count; query++)
-        for (let n = starts[first + query]; n < starts[first + query + 1]; n++) {
-          const at = Math.floor((query * down) / count) * across + Math.floor((keys[n] * across) / width);
-          pooled[at] = Math.max(pooled[at], weights[n]);
-        }
+      const { pooled, across, down } = poolHead(map, layer, head, count, width, box);
       const w = box.wide / across, h = box.high / down;
       pooled.forEach((value, n) => {
-        if (value < 0.004) return;
+        if (value < 0.001) return;
         pen.globalAlpha = Math.sqrt(value);
         pen.fillRect(box.x + (n % across) * w, box.y + Math.floor(n / across) * h, w + 0.3, h + 0.3);
       });
