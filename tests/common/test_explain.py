@@ -24,7 +24,9 @@ NAMES = [
     *(name for name in MADE if name.startswith("bert,")),
     "elmo, published",
     "gpt2, lm",
+    "bert, without heads",
 ]
+MODELS = MADE | {"bert, without heads": tiny_model}
 TEXTS = {"translator": "ein Hund läuft", "encoder": "the cat [MASK] the cat .", "": "the cat sat"}
 # inputs other than one text (files, written by `data_files`), and options, by the name of a view
 INPUTS: dict[str, tuple] = {}
@@ -73,11 +75,11 @@ def traces(model):
     """What a view could leave behind in the module."""
     if not isinstance(model.module, torch.nn.Module):
         return []
-    kept = {"_packed_step", "_graph_steps"}  # for decoding: they follow changes of the weights
+    # private attributes are for inference: they follow changes of the weights
     return [
         (
             *(len(part._forward_hooks), len(part._forward_pre_hooks), part.training),
-            *sorted(set(vars(part)) - kept),
+            *sorted(name for name in vars(part) if not name.startswith("_")),
         )
         for part in model.module.modules()
     ]
@@ -85,7 +87,7 @@ def traces(model):
 
 @pytest.mark.parametrize("name", dict.fromkeys(NAMES))
 def test_every_view_applies_or_says_why_not(name):
-    model = MADE[name]()
+    model = MODELS[name]()
     able, before = list_views(model), traces(model)
     weights = model.module.state_dict() if before else {}
     values = {key: value.clone() for key, value in weights.items()}
@@ -109,7 +111,7 @@ def test_every_view_applies_or_says_why_not(name):
 
 def test_every_family_can_be_inspected():
     without = {
-        name.partition(",")[0] for name in dict.fromkeys(NAMES) if not list_views(MADE[name]())
+        name.partition(",")[0] for name in dict.fromkeys(NAMES) if not list_views(MODELS[name]())
     }
     assert without <= {"ngram", "word2vec", "nnlm"}
     assert {part for family in FAMILIES.values() for part in family.parts} <= set(PARTS)
@@ -198,6 +200,8 @@ def test_bad_input_is_named(folder, tmp_path, monkeypatch):
         cloze.explain.attention(model, "a" * 10_000_001)
     with raises(InputError, "view", "atention", fix="attention"):
         cloze.explain(model, "the cat", view="atention")
+    with raises(InputError, "attention", "layr", fix="layer"):
+        cloze.explain.attention(model, "the cat", layr=1)
     with raises(ClozeError, "nowhere"):
         cloze.explain.attention(str(tmp_path / "nowhere"), "the cat")
     with raises(InputError, "model", "int"):

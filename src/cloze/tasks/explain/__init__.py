@@ -7,6 +7,7 @@ decorator, so that type checkers find its signature here. This module imports no
 
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from cloze.config import suggest
@@ -135,6 +136,12 @@ def find_view(name: object) -> Callable[..., "View"]:
     def show(model: Any, *inputs: Any, **options: Any) -> "View":  # noqa: ANN401
         from cloze.tasks.explain.open_model import adapt_model
 
+        known = signature(function).parameters
+        for option in options:
+            if option not in known:
+                raise InputError(
+                    f"the view {name} has no option {option!r}", fix=suggest(option, [*known][2:])
+                )
         model, inputs = adapt_model(model, inputs)
         return function(model, *inputs, **options)
 
