@@ -46,6 +46,11 @@ class Tokens(Protocol):
         """The model's own ids."""
         ...
 
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The tokens as they are shown."""
+        ...
+
 
 class TargetInput(Tokens, Protocol):
     """A text or a pair as a model reads it (`cloze.tasks.explain.inputs.ExplainInput`)."""
@@ -376,12 +381,13 @@ def continue_ids(lm: LanguageModel, text: str) -> list[int]:
 
 def _translation_scores(model: Model, input: TargetInput, target: Target) -> list[Score]:
     ids = _target_ids(input)
-    names = [model.tokenizer.decode([id_], skip_special_tokens=False) for id_ in ids]
-    pairs = enumerate(zip(ids, names, strict=True))
-    every = [TranslationScore(n, id_, name) for n, (id_, name) in pairs]
+    assert input.target is not None
+    shown = enumerate(zip(ids, input.target.tokens, strict=True))
+    every = [TranslationScore(n, id_, name) for n, (id_, name) in shown]
     if target is None:
         return list(every)
     chosen: list[Score] = []
+    names = [model.tokenizer.decode([id_], skip_special_tokens=False) for id_ in ids]
     for word in _as_list(target):
         span = _find_word(names, word)
         if span is None:
