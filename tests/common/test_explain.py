@@ -16,8 +16,6 @@ from cloze.tasks.explain.views import PARTS, VIEWS, list_views
 from families import MADE
 from helpers import raises, tiny_model
 
-# of factors of random activations
-pytestmark = pytest.mark.filterwarnings("ignore:Maximum number of iterations")
 # one model of every family, and one BERT with every head
 NAMES = [
     *{name.partition(",")[0]: name for name in reversed(MADE)}.values(),

@@ -112,6 +112,10 @@ SUBCOMMANDS: dict[str, Callable[..., None]] = {
     "probe": explain_layers.probe,
     "embeddings": explain_vectors.embeddings,
     "occurrences": explain_vectors.occurrences,
+    "gates": explain_vectors.gates,
+    "layer_weights": explain_vectors.layer_weights,
+    "neighbors": explain_vectors.neighbors,
+    "backoff": explain_vectors.backoff,
 }
 """The views in the order of the help."""
 SUBCOMMAND_METAVAR = "VIEW MODEL TEXT"

@@ -147,3 +147,46 @@ def occurrences(
     limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of occurrences.")] = 2000,
 ) -> None:
     """Show the vectors of one word in many sentences, colored by sense or by layer."""
+
+
+def gates(
+    *,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYERS",
+            help="Layers such as 1 or 1,2; of a bidirectional layer also 1.forward (default: all).",
+        ),
+    ] = None,
+    units: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Maximum number of units of a layer: those whose cell state changes most.",
+        ),
+    ] = 200,
+) -> None:
+    """Show the gates and cell states of an LSTM or GRU at each token."""
+
+
+def layer_weights(
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Not used.", hidden=True)
+    ] = None,
+) -> None:
+    """Show the weights of the layers that a task model on ELMo or another encoder has learned."""
+
+
+def neighbors(
+    text: Annotated[str, typer.Argument(metavar="WORDS", help="Words, separated by spaces.")],
+    *,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of nearest words.")] = 10,
+) -> None:
+    """Show the nearest words of words, and how they changed during training."""
+
+
+def backoff(
+    *,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of possible next words.")] = 5,
+) -> None:
+    """Show which n-grams the probability of each word comes from."""

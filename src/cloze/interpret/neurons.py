@@ -4,6 +4,7 @@ n neurons, t tokens, k factors or clusters. Activations are those after the acti
 without their negative part.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,7 +55,9 @@ def factorize_activations(activations: Floats, num_factors: int, *, seed: int = 
     model = decomposition.NMF(
         n_components=num_factors, init="nndsvda", random_state=seed, max_iter=_ITERATIONS
     )
-    tokens, neurons = model.fit_transform(rows), model.components_  # t k, k n
+    with warnings.catch_warnings():  # that it has not converged: `explained` says how good it is
+        warnings.simplefilter("ignore")
+        tokens, neurons = model.fit_transform(rows), model.components_  # t k, k n
     total = float(np.square(rows).sum())
     error = float(np.square(rows - tokens @ neurons).sum())
     scale = np.sqrt(np.square(neurons).mean(1))  # k

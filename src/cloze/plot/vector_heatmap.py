@@ -1,6 +1,7 @@
 """Vectors as rows of colored cells: red for positive, white for zero, blue for negative values.
 
-Similar words have similar columns. Beyond ±2, or another limit, the color is saturated.
+Similar words have similar columns. Beyond ±2, or another limit, the color is saturated. White may
+be another value than zero, such as 0.5 of gates.
 """
 
 import math
@@ -31,6 +32,7 @@ class VectorHeatmap(Figure):
     values: Sequence[Sequence[float]]
     limit: float = LIMIT  # value of the most saturated color
     unit: str = " standard deviations"
+    center: float = 0.0  # value of white
 
     def __post_init__(self) -> None:
         widths = {len(row) for row in self.values}
@@ -64,7 +66,7 @@ class VectorHeatmap(Figure):
             "svg",
             *children,
             draw_heading(self.title, ""),
-            Element("g", *_draw_scale(self.limit, self.unit)),
+            Element("g", *_draw_scale(self.limit, self.unit, self.center)),
             Element("g", *self._draw_cells(), class_="data"),
             class_="lines",
             viewBox=f"{-MARGIN} {-MARGIN} {WIDE + 2 * MARGIN} {height + 2 * MARGIN:.0f}",
@@ -96,7 +98,7 @@ class VectorHeatmap(Figure):
                     y=top,
                     width=cell if last else cell + 1,
                     height=tall - gap,
-                    fill=cell_color(value, self.limit),
+                    fill=cell_color(value - self.center, self.limit),
                 )
 
     def _draw_paths(
@@ -106,7 +108,9 @@ class VectorHeatmap(Figure):
         width, height = size
         paths: dict[str, list[str]] = {}
         for column, value in enumerate(values):
-            level = round(value / self.limit * _LEVELS) if math.isfinite(value) else math.nan
+            level = math.nan
+            if math.isfinite(value):
+                level = round((value - self.center) / self.limit * _LEVELS)
             color = cell_color(level * self.limit / _LEVELS, self.limit)
             paths.setdefault(color, []).append(f"M{left + column * width:.1f} {top:.0f}")
         wide = min(width + 0.5, width * 2)  # no background is visible between two cells
@@ -126,9 +130,10 @@ def cell_color(value: float, limit: float = LIMIT) -> str:
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def _draw_scale(limit: float, unit: str) -> Iterator[Element]:
+def _draw_scale(limit: float, unit: str, center: float) -> Iterator[Element]:
     steps = 40
-    yield draw_text(f"−{limit:g}", 0, ROW + 18, class_="muted")
+    low, high = center - limit, center + limit
+    yield draw_text(f"{low:g}".replace("-", "−"), 0, ROW + 18, class_="muted")
     for step in range(steps):
         value = limit * (2 * step / (steps - 1) - 1)
         yield Element(
@@ -139,4 +144,4 @@ def _draw_scale(limit: float, unit: str) -> Iterator[Element]:
             height=12,
             fill=cell_color(value, limit),
         )
-    yield draw_text(f"{limit:g}{unit}", 28 + _KEY, ROW + 18, class_="muted")
+    yield draw_text(f"{high:g}{unit}", 28 + _KEY, ROW + 18, class_="muted")

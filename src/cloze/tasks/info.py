@@ -165,7 +165,7 @@ def _describe(contents: FolderContents | Model) -> Info:
         labels=_head_labels(contents.labels, list_heads(contents.task_heads, contents.task)),
         max_length=max_length,
         pooling=contents.pooling,
-        features=_describe_features(contents),
+        features=describe_features(contents),
         capabilities=contents.capabilities,
         views=tuple(list_views(contents)),
     )
@@ -287,7 +287,7 @@ def _describe_file(path: Path, family: Family) -> Info:
     )
 
 
-def _describe_features(contents: FolderContents | Model) -> dict[str, Any] | None:
+def describe_features(contents: FolderContents | Model) -> dict[str, Any] | None:
     """The settings of a feature head, and the weights of the layers where it mixes them."""
     spec = contents.task.features if contents.task else None
     if spec is None:

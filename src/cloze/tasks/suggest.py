@@ -160,7 +160,7 @@ def _rank_words(
             word=model.decode_token(id_),
             probability=float(np.exp(log_probs[id_])),
             id=id_,
-            backoff_path=_explain_backoff(model, prompt, id_),
+            backoff_path=explain_backoff(model, prompt, id_),
         )
         for id_ in best.tolist()
         if log_probs[id_] > -np.inf
@@ -168,7 +168,10 @@ def _rank_words(
     return Suggestions(text=text, suggestions=tuple(suggestions), unk_probability=unk_probability)
 
 
-def _explain_backoff(model: LanguageModel, context: list[int], id_: int) -> tuple[BackoffStep, ...]:
+def explain_backoff(
+    model: LanguageModel, context: Sequence[int], id_: int
+) -> tuple[BackoffStep, ...]:
+    """The steps of an n-gram model to p(token | context); empty for other models."""
     path = getattr(model, "backoff_path", None)  # of an n-gram model
     if path is None:
         return ()

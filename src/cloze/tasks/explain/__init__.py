@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from cloze.plot.view import View
     from cloze.tasks.explain import ablation as _ablation
     from cloze.tasks.explain import attention as _attention
+    from cloze.tasks.explain import backoff as _backoff
     from cloze.tasks.explain import cka as _cka
     from cloze.tasks.explain import embeddings as _embeddings
+    from cloze.tasks.explain import gates as _gates
     from cloze.tasks.explain import heads as _heads
+    from cloze.tasks.explain import layer_weights as _layer_weights
     from cloze.tasks.explain import layers as _layers
+    from cloze.tasks.explain import neighbors as _neighbors
     from cloze.tasks.explain import neurons as _neurons
     from cloze.tasks.explain import occurrences as _occurrences
     from cloze.tasks.explain import patching as _patching
@@ -45,6 +49,10 @@ class Explain:
         saliency = staticmethod(_saliency.saliency)
         embeddings = staticmethod(_embeddings.embeddings)
         occurrences = staticmethod(_occurrences.occurrences)
+        neighbors = staticmethod(_neighbors.neighbors)
+        layer_weights = staticmethod(_layer_weights.layer_weights)
+        gates = staticmethod(_gates.gates)
+        backoff = staticmethod(_backoff.backoff)
 
     def __call__(
         self,

@@ -83,6 +83,26 @@ VIEWS: dict[str, ViewKind] = {
         help="vectors of one word in many sentences, by sense and layer",
         parts=("hidden_states", "word_vectors"),
     ),
+    "gates": ViewKind(
+        function="cloze.tasks.explain.gates:gates",
+        help="gates and cell states of recurrent layers",
+        parts=("gates",),
+    ),
+    "layer_weights": ViewKind(
+        function="cloze.tasks.explain.layer_weights:layer_weights",
+        help="weights of the layers that a task model has learned",
+        parts=("layer_weights",),
+    ),
+    "neighbors": ViewKind(
+        function="cloze.tasks.explain.neighbors:neighbors",
+        help="nearest words during the training of word vectors",
+        parts=("word_vectors",),
+    ),
+    "backoff": ViewKind(
+        function="cloze.tasks.explain.backoff:backoff",
+        help="n-grams that the probability of each word comes from",
+        parts=("ngrams",),
+    ),
 }
 
 
@@ -94,14 +114,25 @@ def list_views(model: Model | FolderContents) -> list[str]:
 def find_obstacle(model: Model | FolderContents, view: str) -> str:
     """Why a view does not apply to a model; empty if it does."""
     kind = VIEWS[view]
-    parts = set(model.family.parts)
-    if getattr(model.config, "attention", "") == "none":  # of a recurrent translator
-        parts.discard("alignment")
+    parts = _list_parts(model)
     if not set(kind.parts) & parts:
         return f"it has no {' or '.join(PARTS[part] for part in kind.parts)}"
     if kind.functions and not set(kind.functions) & set(model.capabilities):
         return f"it works with none of {', '.join(kind.functions)}"
     return ""
+
+
+def _list_parts(model: Model | FolderContents) -> set[str]:
+    """The parts of a model: those of its family, and those that depend on its settings."""
+    parts = set(model.family.parts)
+    if getattr(model.config, "attention", "") == "none":  # of a recurrent translator
+        parts.discard("alignment")
+    if "recurrent" in parts and getattr(model.config, "cell", "lstm") != "rnn":
+        parts.add("gates")
+    features = model.task.features if model.task else None
+    if features is not None and features.mixed_layers:
+        parts.add("layer_weights")
+    return parts
 
 
 def check_view(model: Model, view: str) -> None:
@@ -130,6 +161,8 @@ PARTS = {
     "alignment": "alignment of target and source",
     "ffn": "feed-forward networks",
     "recurrent": "recurrent layers",
+    "gates": "recurrent layers with gates",
+    "layer_weights": "task model with learned weights of layers",
     "ngrams": "n-gram tables",
     "word_vectors": "word vectors",
 }
