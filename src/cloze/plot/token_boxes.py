@@ -7,7 +7,7 @@ from cloze.plot.svg import WIDE
 
 BOX_HEIGHT = 34.0
 LINE_HEIGHT = 40.0  # of a line of boxes
-MAX_OPACITY = 0.6  # of the strongest color, so that the token is readable
+MAX_OPACITY = 0.36  # of the strongest color: the token keeps a contrast of 4.5 : 1
 _PADDING = 5.0  # left and right of a token
 _GAP = 3.0  # between two boxes
 _NARROWEST = 12.0

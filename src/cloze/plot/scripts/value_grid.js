@@ -28,6 +28,7 @@
     const hide = () => {
       if (pinned) return;
       box.hidden = true;
+      outline.setAttribute("class", "outline");
       outline.setAttribute("visibility", "hidden");
     };
     const show = (aloud) => {
