@@ -85,7 +85,7 @@ def test_a_click_pins_a_token_and_the_next_selects_a_pair(page):
 
 def test_layers_and_heads(page):
     page.click(button(page, "Layers", "6"))
-    page.click(button(page, "Heads", "none"))
+    ActionChains(page.driver).double_click(button(page, "Heads", "1")).perform()
     page.hover(token(page, "queries", "it"))
     tokens, values = weights(make_view("attention"), 6)
     row = values[0][tokens.index("it")]
