@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.app import COMMANDS
+from cloze.tasks.explain.views import VIEWS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 FOLDERS = sorted(map(str, GOLDEN.glob("*/model")))
@@ -47,7 +48,8 @@ def run_commands(*commands: list[str]) -> dict[str, tuple[int, bool]]:
 
 
 def test_help_does_not_import_torch() -> None:
-    found = run_commands(["--help"], *([name, "--help"] for name in COMMANDS))
+    views = (["explain", view, "--help"] for view in VIEWS)
+    found = run_commands(["--help"], *([name, "--help"] for name in COMMANDS), *views)
     assert set(map(tuple, found.values())) == {(0, False)}, found
 
 
@@ -89,6 +91,10 @@ def test_info_does_not_import_torch() -> None:
         ["fill"],
         ["fill", BERT, "--nonsense"],
         ["fill", BERT, "a [MASK]", "--top", "many"],
+        ["explain", "nonsense", BERT, "a"],
+        ["explain", "attention", BERT],
+        ["explain", "attention", BERT, "a", "--png", "never-written.jpg"],
+        ["explain", "attention", BERT, "a", "--html", str(GOLDEN)],
         ["pretrain", DATA, "--out", "never-written", "--recipe", "nonsense"],
         ["pretrain", DATA, "--out", "never-written", "--set", "run.nonsense=1"],
         ["finetune", "nonsense", *TUNE],

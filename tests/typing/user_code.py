@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import cloze
+from cloze.plot.view import View
 from cloze.results import Results
 from cloze.tasks.answer import AnswerResult
 from cloze.tasks.choose import Choice
@@ -28,6 +29,16 @@ from cloze.tasks.summarize import Summary
 from cloze.tasks.tag import TagResult
 from cloze.tasks.translate import Translation
 from cloze.text.alignment import TokenAlignment
+
+
+def inspect_models(model: cloze.Model) -> None:
+    assert_type(cloze.explain(model, "A fine film.", view="attention"), View)
+    assert_type(cloze.explain.attention("cloze-en", "A fine film.", layers=[1]), View)
+    assert_type(cloze.explain.compare(("cloze-en", "a"), (model, "b"), view="attention"), View)
+    assert_type(model.explain("A fine film."), View)
+    view = model.explain.attention("A fine film.", "Another.")
+    assert_type(view.save(Path("film.html")), Path)
+    assert_type(view.data["attention"], Any)
 
 
 def read_texts() -> Iterator[str]:
