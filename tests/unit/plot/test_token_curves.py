@@ -5,6 +5,7 @@ import pytest
 
 from cloze.errors import InputError
 from cloze.plot.page import Page, Section
+from cloze.plot.token_boxes import MAX_OPACITY
 from cloze.plot.token_contexts import TokenContext, TokenContexts
 from cloze.plot.token_curves import Curve, TokenCurves
 from helpers import raises
@@ -26,7 +27,7 @@ def test_tokens_have_the_color_and_the_strength_of_their_strongest_curve():
     text = str(make().svg())
     found = re.findall(r'class="f(\d)" fill-opacity="([\d.]+)"', text)
     assert [color for color, _ in found] == ["1", "0", "0"]
-    assert [float(opacity) / 0.6 for _, opacity in found] == pytest.approx([1, 0.5, 1])
+    assert [float(opacity) / MAX_OPACITY for _, opacity in found] == pytest.approx([1, 0.5, 1])
     assert "&lt;b&gt;" in text
     assert "<b>" not in text
     assert make().data["curves"][1] == {

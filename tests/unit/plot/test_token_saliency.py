@@ -6,6 +6,7 @@ import re
 import pytest
 
 from cloze.errors import InputError
+from cloze.plot.token_boxes import MAX_OPACITY
 from cloze.plot.token_saliency import SaliencyColumn, TokenSaliency
 from cloze.plot.view import View
 from helpers import raises
@@ -28,7 +29,7 @@ def block(page):
 def test_the_first_output_colors_the_tokens():
     svg = str(figure().svg())
     opacities = re.findall(r'fill-opacity="([\d.]+)"', svg)
-    assert [float(one) for one in opacities] == pytest.approx([0.2, 0.6, 0.0])
+    assert [float(one) / MAX_OPACITY for one in opacities] == pytest.approx([1 / 3, 1, 0.0])
     for text in ("25\xa0%", "75\xa0%", "&lt;b&gt;", "60%", "dog"):
         assert text in svg
     assert svg.count('class="token made at"') == 1  # the token that is the output
