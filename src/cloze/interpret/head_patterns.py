@@ -97,6 +97,9 @@ PATTERNS: Mapping[str, tuple[Pattern, str]] = {
     "other text": (_other_text, "the tokens of the other text of a pair"),
 }
 BROAD = "broad"  # entropy of the weights, as a fraction of that of equal weights
+OTHER = "other"
+_CLEAR = 0.25  # share of the attention above equal weights from which a pattern is what a head does
+_BROAD = 0.75
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,6 +196,28 @@ class HeadPatterns:
             (int(layer) + 1, int(head) + 1, float(weights[layer, head]))
             for layer, head in zip(layers, heads, strict=True)
         ]
+
+    def classify(self) -> list[list[tuple[str, float]]]:
+        """For each layer and head, the pattern with most of its attention, and this share.
+
+        The share counts the tokens without such a key, too. The pattern must have at least 25 % of
+        the attention more than equal weights; else the head is `broad` if the entropy is at least
+        75 % of that of equal weights, or `other`, with the entropy.
+        """
+        counts = np.array(self.num_queries[:-1]) / max(self.num_queries)
+        shares = np.nan_to_num(self.weights[:-1]) * counts[:, None, None]  # p l h
+        equal = np.nan_to_num(np.array(self.uniform[:-1])) * counts
+        best = (shares - equal[:, None, None]).argmax(0)  # l h
+        found = []
+        for layer, row in enumerate(best.tolist()):
+            found.append([])
+            for head, pattern in enumerate(row):
+                share, entropy = shares[pattern, layer, head], self.weights[-1, layer, head]
+                if share - equal[pattern] >= _CLEAR:
+                    found[-1].append((self.names[pattern], float(share)))
+                else:
+                    found[-1].append((BROAD if entropy >= _BROAD else OTHER, float(entropy)))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: for each pattern, layers × heads; None if no query has such a key."""

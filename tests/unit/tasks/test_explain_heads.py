@@ -9,7 +9,7 @@ import pytest
 import cloze
 from cloze.errors import ConfigError, InputError
 from cloze.interpret.attention import compute_attention
-from cloze.interpret.head_patterns import PATTERNS, is_punctuation
+from cloze.interpret.head_patterns import PATTERNS, HeadPatterns, is_punctuation
 from cloze.tasks.explain.inputs import encode_input
 from helpers import raises, tiny_model
 from translators import TEXTS, translator
@@ -128,9 +128,24 @@ def test_heads_are_ranked(model):
         assert [weights[layer - 1, head - 1] for layer, head, _ in ranked] == sorted(
             weights.ravel(), reverse=True
         )
+    assert np.array(view.data["strongest"]).shape == (2, 2, 2)
     text = view.html()
     assert "Same token" in text
     assert "Previous token" not in text
+
+
+def test_what_a_head_does_is_its_strongest_pattern():
+    """Half of the tokens have another token like them: a weight of 80 % is a share of 40 %."""
+    found = HeadPatterns(
+        names=["self", "same token", "broad"],
+        weights=np.array([[[0.9, 0.2, 0.2]], [[0.95, 0.8, 0.1]], [[0.1, 0.5, 0.9]]]),
+        uniform=[0.1, 0.2, 1.0],
+        num_queries=[100, 50, 100],
+        num_tokens=120,
+    )
+    expected = [("self", 0.9), ("same token", 0.4), ("broad", 0.9)]
+    (row,) = found.classify()
+    assert row == [(name, pytest.approx(share)) for name, share in expected]
 
 
 def test_texts_come_from_a_file_a_list_or_rows(model, tmp_path):

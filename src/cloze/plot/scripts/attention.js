@@ -380,13 +380,18 @@
       const sum = FILTERS[state.filter] && draw.sumBetween(state, FILTERS[state.filter][0]);
       return sum === null ? "" : `; ${state.filter}: ${percent(sum)} of the attention of ${state.filter[0]}`;
     };
+    const describeRetained = () => {
+      const found = state.layers.flatMap((layer) => state.heads.map((head) => state.map.retained[layer][head]));
+      const mean = found.reduce((sum, one) => sum + one, 0) / found.length;
+      return mean < 0.9995 ? `; ${percent(mean)} of this attention is shown, the rest are smaller weights` : "";
+    };
     function summarize(mean) {
       const { map, layers, heads, side, index, cell } = state;
       const layerText = nameLayers(layers.map((n) => map.layers[n]));
       const headText = heads.length === 1 ? `head ${map.heads[heads[0]]}`
         : `mean of ${heads.length === map.heads.length ? "all" : "selected"} ${heads.length} heads`;
       const where = `(${layerText}, ${headText})`;
-      legend.textContent = `${map.name}, ${layerText}, ${headText}${describeFilter()}`;
+      legend.textContent = `${map.name}, ${layerText}, ${headText}${describeFilter()}${describeRetained()}`;
       if (!side) return "";
       const others = side === "query" ? map.keys.names : map.queries.names;
       const own = side === "query" ? map.queries.names[index] : map.keys.names[index];

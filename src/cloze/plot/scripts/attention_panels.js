@@ -40,13 +40,14 @@
     const pen = prepare(canvas, width, height);
     const { map, table, heads, side, index, allows } = state;
     const count = map.queries.names.length, found = [];
+    const visible = side ? Math.min(VISIBLE, 2 / map.keys.names.length) : VISIBLE;
     for (const head of heads)
       for (let query = 0; query < count; query++) {
         if (side === "query" && query !== index) continue;
         const at = head * count + query;
         for (let n = table.starts[at]; n < table.starts[at + 1]; n++) {
           const key = table.keys[n], weight = table.weights[n];
-          if (weight < VISIBLE || (side === "key" && key !== index) || !allows(query, key)) continue;
+          if (weight < visible || (side === "key" && key !== index) || !allows(query, key)) continue;
           found.push([weight, head, query, key]);
         }
       }

@@ -20,6 +20,7 @@ from cloze.files import PathLike
 from cloze.interpret.capture import capture
 from cloze.interpret.head_patterns import (
     BROAD,
+    OTHER,
     PATTERNS,
     BatchPatterns,
     HeadPatterns,
@@ -29,6 +30,7 @@ from cloze.interpret.head_patterns import (
 from cloze.models.transformer import Transformer
 from cloze.nn.utils import eval_mode
 from cloze.plot.format import format_percent
+from cloze.plot.head_overview import HeadOverview
 from cloze.plot.heatmap import Heatmap
 from cloze.plot.page import Cell, Fact, Facts, Grid, Paragraph, Section, Table
 from cloze.plot.view import View
@@ -101,6 +103,7 @@ def heads(
             "ranked": {
                 name: [list(row) for row in found.rank(name)] for name in found.list_patterns()
             },
+            "strongest": [[list(pair) for pair in row] for row in found.classify()],
         },
         note=note,
     )
@@ -222,8 +225,16 @@ def _draw(found: HeadPatterns, num_texts: int) -> list[Any]:
         "there are such tokens; “equal” is that of a head that attends to all tokens equally. "
         f"“{BROAD}” is the entropy of the weights, divided by that of equal weights. {note}"
     )
+    overview = HeadOverview(
+        title="What each head does",
+        cells=found.classify(),
+        names=[*found.names, OTHER],
+        note="The pattern with the largest part of the attention of each head, if it is at least "
+        "25 % more than that of equal weights; in percent. Broad heads attend to many tokens.",
+    )
     return [
         Facts(facts),
+        overview,
         Section(title="Strongest heads", parts=[meaning, _rank_heads(found, names)]),
         Section(
             title="All heads", parts=[Grid(parts=[_draw_pattern(found, name) for name in names])]
