@@ -93,7 +93,7 @@ def heads(
         typer.Option(min=1, metavar="N", help="Number of texts to read (default: all)."),
     ] = None,
 ) -> None:
-    """Show what attention heads do over a corpus: the previous token, [SEP], the same word."""
+    """Rank attention heads by what they attend to in a corpus, such as the previous token."""
 
 
 def explain() -> None:

@@ -127,16 +127,17 @@ class BatchPatterns:
         return cls(
             members=torch.stack([member.flatten(1) for member in found], -1).float(),
             entropy_scale=several / number.log().clamp(min=1e-9),
-            uniform=torch.stack([(member.sum(-1) / number).sum() for member in found]).double(),
-            counts=torch.stack(counts).double(),
+            uniform=torch.stack([(member.sum(-1) / number).sum() for member in found]).cpu(),
+            counts=torch.stack(counts).cpu(),
         )
 
     def sum_weights(self, weights: Tensor) -> Tensor:
         """The attention that the heads of a layer (b h q k) pay to each pattern: h (p + 1)."""
         weights = weights.float()
-        sums = torch.bmm(weights.flatten(2), self.members).double().sum(0)  # h p
+        sums = torch.bmm(weights.flatten(2), self.members)  # b h p
         entropy = torch.special.entr(weights).sum(-1) * self.entropy_scale[:, None]  # b h q
-        return torch.cat([sums, entropy.double().sum((0, 2))[:, None]], -1).cpu()
+        found = torch.cat([sums, entropy.sum(-1, keepdim=True)], -1)
+        return found.cpu().double().sum(0)
 
 
 class PatternSums:
@@ -153,8 +154,8 @@ class PatternSums:
         """Add what `BatchPatterns.sum_weights` returned for each layer of a batch."""
         sums = torch.stack(list(layers))
         self._sums = sums if self._sums is None else self._sums + sums
-        self._uniform += batch.uniform.cpu()
-        self._counts += batch.counts.cpu()
+        self._uniform += batch.uniform
+        self._counts += batch.counts
         self.num_tokens += num_tokens
 
     def compute(self) -> "HeadPatterns":
@@ -208,16 +209,17 @@ class HeadPatterns:
         shares = np.nan_to_num(self.weights[:-1]) * counts[:, None, None]  # p l h
         equal = np.nan_to_num(np.array(self.uniform[:-1])) * counts
         best = (shares - equal[:, None, None]).argmax(0)  # l h
-        found = []
-        for layer, row in enumerate(best.tolist()):
-            found.append([])
-            for head, pattern in enumerate(row):
-                share, entropy = shares[pattern, layer, head], self.weights[-1, layer, head]
-                if share - equal[pattern] >= _CLEAR:
-                    found[-1].append((self.names[pattern], float(share)))
-                else:
-                    found[-1].append((BROAD if entropy >= _BROAD else OTHER, float(entropy)))
-        return found
+
+        def name_pattern(layer: int, head: int, pattern: int) -> tuple[str, float]:
+            share, entropy = shares[pattern, layer, head], self.weights[-1, layer, head]
+            if share - equal[pattern] >= _CLEAR:
+                return self.names[pattern], float(share)
+            return BROAD if entropy >= _BROAD else OTHER, float(entropy)
+
+        return [
+            [name_pattern(layer, head, pattern) for head, pattern in enumerate(row)]
+            for layer, row in enumerate(best.tolist())
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: for each pattern, layers × heads; None if no query has such a key."""

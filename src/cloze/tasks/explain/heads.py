@@ -66,7 +66,7 @@ def heads(
     batch_tokens: int = BATCH_TOKENS,
     progress: ProgressOption = None,
 ) -> View:
-    """Show what attention heads do over a corpus: the previous token, [SEP], the same word.
+    """Rank attention heads by what they attend to in a corpus, such as the previous token.
 
     For each pattern, the heads are ranked by the mean attention that tokens pay to such tokens, and
     a heat map has all layers and heads. Special tokens are attended to, but do not attend. Of a
