@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from selenium.webdriver.common.keys import Keys
 
 import cloze
 from chromium import Browser
@@ -63,38 +62,6 @@ def test_a_token_that_is_pointed_at_shows_its_weights(page, browser):
     check_page(browser)
 
 
-def test_a_pinned_token_stays_until_it_is_released(page, browser):
-    page(TEXT)
-    browser.click(find_token(browser, "queries", 2))
-    before = status(browser)
-    browser.hover(find_token(browser, "queries", 5))
-    assert status(browser) == before
-    browser.hover(find_token(browser, "keys", 4))
-    assert "Selected: cat → sat" in status(browser)
-    browser.press(Keys.TAB)
-    browser.click(find_token(browser, "queries", 2))
-    browser.hover(find_token(browser, "queries", 5))
-    assert status(browser) != before
-
-
-def test_layers_and_heads_are_chosen(page, browser):
-    view = page(TEXT, token="cat")
-    weights = view.figures[0].maps[0].weights
-    browser.click(find_button(browser, "3"))
-    assert "layer 3, mean of all 2 heads" in legend(browser)
-    head = browser.find_all(".att-group.heads button")[0]
-    browser.click(head)
-    assert "layer 3, head 2" in legend(browser)
-    expected = sorted(100 * weights[2, 1, 2], reverse=True)[:5]
-    assert percents(status(browser)) == pytest.approx(expected, abs=0.51)
-    browser.click(find_button(browser, "mean of all"))
-    expected = sorted(100 * weights[:, 1, 2].mean(0), reverse=True)[:5]
-    assert percents(status(browser)) == pytest.approx(expected, abs=0.51)
-    browser.find_all(".att-group.layers button")[0].click()
-    browser.press(Keys.ARROW_RIGHT)
-    assert "layer 2" in legend(browser)
-
-
 def test_words_and_texts_of_a_pair(page, browser):
     view = page("the cats", "sat.")
     found = view.data["attention"][0]
@@ -109,17 +76,6 @@ def test_words_and_texts_of_a_pair(page, browser):
     weights = [sum(heads[2][key] for heads in found["word_weights"][1]) / 2 for key in range(7)]
     expected = sorted((100 * weight for weight in weights), reverse=True)[:5]
     assert percents(status(browser)) == pytest.approx(expected, abs=0.51)
-
-
-def test_a_picture_opens_its_head(page, browser):
-    page(TEXT)
-    browser.run("document.querySelector('.att-grid canvas').focus()")
-    browser.press(Keys.ARROW_DOWN)
-    assert "Layer 2" in status(browser) or "Layer 3" in status(browser)
-    browser.press(Keys.ENTER)
-    assert re.search(r"layer \d, head \d", legend(browser))
-    browser.click(browser.find(".att-grid canvas"))
-    assert re.search(r"layer \d, head \d", legend(browser))
 
 
 def test_the_vectors_of_a_token_are_shown(page, browser):
