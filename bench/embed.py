@@ -2,11 +2,13 @@
 
     make bench                                    # or, for other texts and a file of the numbers:
     python bench/embed.py --texts FILE --json out.json
+    python bench/embed.py --device cuda --count 9000        # on a GPU: see bench/embed_gpu.py
 
 Every row embeds the same sentences with the same model (all-MiniLM-L6-v2). The other libraries are
 used as their documentation recommends: batches sorted by length, padded to the longest in the
 batch. The rows alternate for several rounds, and the best round of each counts. `differs` is the
-largest absolute difference of any number from the vectors of sentence-transformers.
+largest absolute difference of any number from the vectors of sentence-transformers, `cosine` the
+mean cosine to them (all vectors have length 1).
 """
 
 import argparse
@@ -59,7 +61,7 @@ def mean_normalised(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def run_cloze(dtype: str) -> Embed:
-    model = cloze.load(minilm(), dtype=dtype, quiet=True)
+    model = cloze.load(minilm(), device="cpu", dtype=dtype, quiet=True)
     return lambda texts: cloze.embed(model, texts)
 
 
@@ -181,6 +183,7 @@ ROWS: dict[str, Callable[[], Embed]] = {
     "cloze bfloat16": lambda: run_cloze("bfloat16"),
     "onnxruntime int8": lambda: onnx(int8=True),
     "ctranslate2 int8": lambda: ctranslate2("int8"),
+    "cloze int8": lambda: run_cloze("int8"),
 }
 PACKAGES = (
     "cloze",
@@ -214,7 +217,16 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", nargs="*", default=list(ROWS), help="rows to run")
     parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--device", default="cpu", help="cuda: the rows of bench/embed_gpu.py")
+    parser.add_argument("--gpu-rows", action="store_true", help="those rows on any device")
+    parser.add_argument("--model", default="cloze-en", help="of the rows for a GPU")
+    parser.add_argument("--profile", action="store_true", help="profile cloze on a GPU")
     given = parser.parse_args()
+    if given.device != "cpu" or given.gpu_rows:
+        import embed_gpu
+
+        embed_gpu.main(given)
+        return
     torch.set_num_threads(given.threads)
     texts = sentences(given.texts, given.count)
     ready: dict[str, Embed] = {}
@@ -236,6 +248,7 @@ def main() -> None:
         "sentences/s",
         "× baseline",
         "differs",
+        "cosine",
         title=f"{len(texts)} sentences of {given.texts.name}",
     )
     results = {}
@@ -245,9 +258,21 @@ def main() -> None:
             if BASELINE in vectors
             else float("nan")
         )
+        cosine = (
+            float((vectors[name] * vectors[BASELINE]).sum(1).mean())
+            if BASELINE in vectors
+            else float("nan")
+        )
         ratio = best.get(BASELINE, float("nan")) / seconds
         results[name] = {"per_second": len(texts) / seconds, "ratio": ratio, "differs": differs}
-        table.add_row(name, f"{len(texts) / seconds:.0f}", f"{ratio:.2f}", f"{differs:.1e}")
+        results[name]["cosine"] = cosine
+        table.add_row(
+            name,
+            f"{len(texts) / seconds:.0f}",
+            f"{ratio:.2f}",
+            f"{differs:.1e}",
+            f"{cosine:.5f}",
+        )
     padding = padding_fraction(texts)
     print_result(
         table,

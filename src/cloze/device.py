@@ -14,6 +14,10 @@ DTYPES = {
 }
 
 
+# of inference: int8 quantizes the blocks of an encoder on a CPU, auto measures which is fastest
+INFERENCE_DTYPES = (*DTYPES, "int8", "auto")
+
+
 def resolve_device(name: str | torch.device | None) -> torch.device:
     """The device of this name if it is available; None selects the GPU if there is one."""
     if name is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model, check_table_dtype, not_a_model_error
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
+from cloze.config import one_of
 from cloze.data.input_files import split_endings
 from cloze.errors import MAX_MESSAGE, InputError
 from cloze.files import expand_user
@@ -39,7 +40,9 @@ def load(
     Args:
         source: the folder, name or file.
         device: the device of the weights; None selects the GPU if there is one.
-        dtype: the dtype of the weights: float32, bfloat16 or float16.
+        dtype: the dtype of the weights: float32, bfloat16 or float16; int8 (encoders on a CPU:
+            weights and activations of the blocks are quantized); auto (the fastest of these on this
+            machine whose vectors have a mean cosine of 0.999 to float32, measured once).
         allow_missing: initialize weights that the folder lacks at random, instead of raising.
         quiet: do not print missing, unexpected and ignored names, which are also in `.report`.
         kind: raise unless the model is of this kind.
@@ -69,14 +72,20 @@ def load(
             folder=contents.folder,
         )
     from cloze.checkpoint.modules import load_module
-    from cloze.device import resolve_device, resolve_dtype
+    from cloze.device import INFERENCE_DTYPES, resolve_device, resolve_dtype
 
+    is_quantized = isinstance(dtype, str) and dtype in ("int8", "auto")
+    if isinstance(dtype, str):
+        one_of("dtype", dtype, INFERENCE_DTYPES)
     module, feature_head, report = load_module(
-        contents, resolve_device(device), resolve_dtype(dtype), allow_missing=allow_missing
+        contents,
+        resolve_device("cpu" if dtype == "int8" and device is None else device),
+        resolve_dtype("float32" if is_quantized else dtype),
+        allow_missing=allow_missing,
     )
     if report and not quiet:
         print_report(report, contents.folder)
-    return Model(
+    model = Model(
         module=module,
         config=contents.config,
         tokenizer=contents.tokenizer,  # type: ignore[arg-type]
@@ -86,6 +95,7 @@ def load(
         report=report,
         folder=contents.folder,
     )
+    return model.to(dtype=dtype) if is_quantized else model
 
 
 def _open_tokenizer(contents: FolderContents, tables: object) -> Any:  # noqa: ANN401

@@ -124,7 +124,7 @@ class Model(ModelMethods, Generic[M, C]):
             "labels": self.labels if self.task and self.task.name in TASK_HEADS else None,
         }
         if self._is_network:
-            described |= {"device": str(self.device), "dtype": str(self.dtype).split(".")[-1]}
+            described |= {"device": str(self.device), "dtype": self.inference_dtype}
         return {name: value for name, value in described.items() if value is not None}
 
     @property
@@ -186,6 +186,12 @@ class Model(ModelMethods, Generic[M, C]):
         return self._tensor.dtype
 
     @property
+    def inference_dtype(self) -> str:
+        """The name of the dtype that inference computes with: that of the weights, or int8."""
+        is_quantized = getattr(self.module, "__dict__", {}).get("_is_quantized", False)
+        return "int8" if is_quantized else str(self.dtype).removeprefix("torch.")
+
+    @property
     def _is_network(self) -> bool:
         """Whether the module is a torch module; n-grams and word vectors are not."""
         return hasattr(self.module, "parameters")
@@ -213,7 +219,8 @@ class Model(ModelMethods, Generic[M, C]):
         Args:
             device: cpu, cuda, cuda:1, mps or a `torch.device`; None keeps the device. A
                 `torch.dtype` is accepted, too.
-            dtype: float32, bfloat16, float16 or a `torch.dtype`; None keeps the dtype.
+            dtype: float32, bfloat16, float16 or a `torch.dtype`; int8 (encoders on a CPU) or auto
+                (measured: see `cloze.load`); None keeps the dtype.
         """
         import torch
 
@@ -222,19 +229,39 @@ class Model(ModelMethods, Generic[M, C]):
         if isinstance(device, torch.dtype):
             device, dtype = None, device
         to_device = None if device is None else resolve_device(device)
+        if isinstance(dtype, str) and dtype in ("int8", "auto"):
+            return self._quantize(to_device, is_measured=dtype == "auto")
         to_dtype = None if dtype is None else resolve_dtype(dtype)
         if not self._is_network:
             check_table_dtype(self.family, to_dtype)
             if self.feature_head is not None and to_device is not None:
                 self.feature_head.to(to_device)
             return self
+        from cloze.nn.engine import quantize
         from cloze.nn.fuse import move_to_device
 
         target = self.device if to_device is None else to_device
         move_to_device(self.module, target, to_dtype)  # type: ignore[type-var]
+        if to_dtype is not None or target.type != "cpu":
+            quantize(self.module, False)
         if self.feature_head is not None:  # in float32, as `load` leaves it
             self.feature_head.to(target)
         return self
+
+    def _quantize(self, device: "torch.device | None", *, is_measured: bool) -> "Model[M, C]":
+        """Use int8, or the dtype that a measurement chooses."""
+        if not self._is_network:
+            check_table_dtype(self.family, None if is_measured else "int8")
+            return self
+        self.to(device, "float32")
+        if not is_measured:
+            from cloze.nn.engine import quantize
+
+            quantize(self.module, True)
+            return self
+        from cloze.checkpoint.precision import choose_dtype
+
+        return self.to(dtype=choose_dtype(self).dtype)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write a model folder atomically.

@@ -60,7 +60,8 @@ Dtype = Annotated[
     typer.Option(
         metavar="NAME",
         rich_help_panel=GENERAL,
-        help="Data type of the weights: float32, bfloat16 or float16.",
+        help="Data type to compute with: float32, bfloat16, float16, int8 (encoders on a CPU) or "
+        "auto (the fastest one that is exact enough, measured once).",
     ),
 ]
 Threads = Annotated[

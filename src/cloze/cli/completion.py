@@ -134,5 +134,5 @@ COMPLETIONS: dict[str, Callable[..., Iterable[str]]] = {
     "pooling": _values("cls", "mean", "max", "none"),
     "transfer": _values("full", "last-2", "head", "features"),
     "device": _values("cpu", "cuda", "mps"),
-    "dtype": _values("float32", "bfloat16", "float16"),
+    "dtype": _values("float32", "bfloat16", "float16", "int8", "auto"),
 }

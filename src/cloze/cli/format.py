@@ -395,6 +395,7 @@ def print_info(found: "Info") -> None:
         ("pooling", f"{modes}, normalized" if pooling and pooling.normalize else modes),
         ("features", _format_features(found.features or {})),
         ("size", f"{found.size_bytes / 1e6:,.1f} MB, {', '.join(found.dtypes)}"),
+        ("--dtype auto", "\n".join(one.describe() for one in found.auto_dtype)),
     ]
     print_table(("", found.folder or ""), [row for row in rows if row[1]])
     total = found.total_parameters

@@ -178,6 +178,7 @@ class EncoderGraphs:
         self._is_usable = True
         self.lock = RLock()  # the rows of a module share buffers
 
+    @torch.inference_mode()
     def compute(
         self,
         module: Encoder,

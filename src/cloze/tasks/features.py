@@ -10,7 +10,7 @@ selected layers, c labels.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from operator import index
 from reprlib import repr as short
 from typing import Any
@@ -169,11 +169,11 @@ def make_id_tensor(
     sequences: Iterable[Sequence[Any]], device: torch.device | None = None
 ) -> Tensor:
     """The ids of packed sequences: n, or n k padded with −1 if a token has several."""
-    ids = [id_ for sequence in sequences for id_ in sequence]
+    ids = list(chain.from_iterable(sequences))
     if ids and not isinstance(ids[0], int):
         longest = max(map(len, ids))
         ids = [[*one, *[-1] * (longest - len(one))] for one in ids]
-    return torch.tensor(ids, dtype=torch.long, device=device)
+    return torch.from_numpy(np.array(ids, np.int64)).to(device)  # faster than from a list
 
 
 def pool(

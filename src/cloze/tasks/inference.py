@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ from cloze.progress import ProgressCallback
 from cloze.tasks.inputs import MAX_CHARS, OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.long_texts import is_long
-from cloze.text.truncation import TRUNCATIONS
+from cloze.text.truncation import STRATEGIES, TRUNCATIONS
 from cloze.text.windows import Windows
 
 ExampleT = TypeVar("ExampleT")
@@ -82,9 +83,12 @@ def encode_texts(
     truncation = _check_truncation(truncation, overlap)
     encoded: dict[int, EncodedText] = {}
     found = model.tokenizer.encode_ids(texts, limit=model.max_length)
+    cut = _encode_cut(model, texts, found, truncation)
     for number, (text, ids) in enumerate(zip(texts, found, strict=True), start):
         try:
-            if len(ids) > model.max_length:
+            if number - start in cut:
+                encoded[number] = cut[number - start]
+            elif len(ids) > model.max_length:
                 encoded[number] = _encode_truncated(
                     model, text, truncation, overlap, aligned=aligned
                 )
@@ -98,6 +102,25 @@ def encode_texts(
                 raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
             on_error(number, error)
     return encoded
+
+
+def _encode_cut(
+    model: Model, texts: Sequence[str], found: Sequence[Sequence[int]], truncation: str
+) -> dict[int, EncodedText]:
+    """The texts that are truncated to one sequence, encoded on all cores, by index."""
+    numbers = [n for n, ids in enumerate(found) if len(ids) > model.max_length]
+    if len(numbers) < 2 or truncation not in STRATEGIES or truncation == "window":  # noqa: PLR2004
+        return {}
+    try:
+        encodings = model.tokenizer.encode_batch(
+            [texts[n] for n in numbers], max_length=model.max_length, truncation=truncation
+        )
+    except InputError:  # each is encoded by itself, so that the error knows its text
+        return {}
+    return {
+        n: EncodedText(sequences=(one.ids,), encoding=one)
+        for n, one in zip(numbers, encodings, strict=True)
+    }
 
 
 def encode_ahead(
@@ -300,6 +323,11 @@ def choose_batch_tokens(model: Model, batch_tokens: int | None) -> int:
     return in_range("batch_tokens", batch_tokens, 1, 1 << 30)
 
 
+def make_flat_tensor(rows: Iterable[Sequence[int]]) -> Tensor:
+    """The numbers of all rows; through numpy this is faster than from a list."""
+    return torch.from_numpy(np.fromiter(chain.from_iterable(rows), np.int64))
+
+
 def delay(items: Iterable[T], count: int) -> Iterator[T]:
     """The same items, each when `count` more have been started."""
     waiting: deque[T] = deque()
@@ -350,8 +378,8 @@ def _launch_logits(model: Model, items: Sequence[EncodedExample], head: str) -> 
         for position in one.positions
     ]
     indices = torch.tensor(positions, dtype=torch.long).to(device, non_blocking=True)
-    ids = torch.tensor([id_ for one in sequences for id_ in one.ids])
-    types = torch.tensor([type_ for one in sequences for type_ in one.type_ids])
+    ids = make_flat_tensor(one.ids for one in sequences)
+    types = make_flat_tensor(one.type_ids for one in sequences)
     with lock_engine(module), eval_mode(module):
         hidden = compute_layers(module, ids, packed, types)  # n d
         selected = module.head_inputs(head, hidden, indices, packed)  # m d

@@ -13,6 +13,7 @@ import numpy as np
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.load import find_file_family, find_model_file, load
 from cloze.checkpoint.model import Model, compute_max_length, not_a_model_error
+from cloze.checkpoint.precision import DtypeChoice, read_choices
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, NSP_LABELS, list_heads
 from cloze.checkpoint.weights import (
     WEIGHT_DTYPES,
@@ -73,6 +74,7 @@ class Info(Result):
     features: dict[str, Any] | None  # of a classifier on a frozen encoder: layers, kind, …
     capabilities: dict[str, str]  # functions that work with the model, and what they return
     views: tuple[str, ...]  # of `explain` that apply to the model
+    auto_dtype: tuple[DtypeChoice, ...] = ()  # that `--dtype auto` has chosen, on each machine
 
     @property
     def total_parameters(self) -> int:
@@ -139,6 +141,7 @@ def info(model: Model | WordVectors | PathLike) -> Info:
         parameters=_count_stored_parameters(contents),
         dtypes=_count_dtypes(contents.stored),
         size_bytes=_file_sizes(contents.stored),
+        auto_dtype=tuple(read_choices(contents.folder).values()),
     )
 
 
@@ -188,6 +191,7 @@ def _describe_model(model: Model) -> Info:
         parameters=parameters,
         dtypes=dict(dtypes),
         size_bytes=sum(weight.nbytes for _, weight in weights),
+        auto_dtype=tuple(read_choices(model.folder).values()),
     )
 
 
