@@ -12,7 +12,7 @@ import pytest
 from cloze import builtin
 from cloze.cli.app import COMMANDS, load_command
 from cloze.cli.completion import COMPLETIONS
-from cloze.device import DTYPES
+from cloze.device import INFERENCE_DTYPES
 from cloze.make.recipe.files import list_recipes
 from cloze.make.recipe.finetune import TASKS
 from cloze.tasks.embed import embed
@@ -104,7 +104,7 @@ def test_every_table_of_values_belongs_to_a_parameter():
 
 
 def test_values_that_are_written_out_are_accepted():
-    assert set(COMPLETIONS["dtype"]()) <= set(DTYPES)
+    assert set(COMPLETIONS["dtype"]()) <= set(INFERENCE_DTYPES)
     for pooling in COMPLETIONS["pooling"]():
         embed("cloze-en", "A dog.", pooling=pooling)
 

@@ -14,15 +14,15 @@ def export(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help="word2vec (word vectors), arpa (n-gram models), allennlp (ELMo) or huggingface "
-            "(encoders).",
+            help="word2vec (word vectors), arpa (n-gram models), allennlp (ELMo), huggingface or "
+            "onnx (encoders).",
         ),
     ],
     model: ModelFolder,
     out: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="File to write, or folder for allennlp and huggingface."
+            metavar="OUT", help="File to write, or folder for allennlp, huggingface and onnx."
         ),
     ],
     *,
@@ -30,6 +30,18 @@ def export(
         bool,
         typer.Option("--no-header", help="word2vec: write no header line, as in GloVe files."),
     ] = False,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="onnx: outputs for embed, fill, classify, tag, answer or choose (default: that of "
+            "the model).",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="onnx: float32 or int8 (default float32)."),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -40,7 +52,7 @@ def export(
 
     check_format(format, model)
     opened = load(model, device="cpu", quiet=quiet)
-    written = export(format, opened, out, header=not no_header, force=force)
+    written = export(format, opened, out, header=not no_header, task=task, dtype=dtype, force=force)
     if as_json:
         print_json({"format": format, "out": str(written)})
     elif not quiet:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cloze.checkpoint.model import Model, not_a_model_error
 from cloze.checkpoint.word2vec import export_vectors
@@ -23,6 +24,14 @@ def _write_allennlp(model: Model, out: Path, *, force: bool) -> Path:
     from cloze.checkpoint.elmo import save_published
 
     return save_published(model, out, force=force)
+
+
+def _write_onnx(
+    model: Model, out: Path, *, force: bool, task: str | None = None, dtype: str = "float32"
+) -> Path:
+    from cloze.tasks.export_onnx import save_onnx
+
+    return save_onnx(model, out, task=task, dtype=dtype, force=force)
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,15 @@ FORMATS = {
         "an encoder that transformers has a class for",
         lambda model, out, force: model.save(out, force=force),
     ),
+    "onnx": Format(
+        ("encoder",),
+        "an encoder",
+        lambda model, out, force, **options: _write_onnx(model, out, force=force, **options),
+    ),
 }
 """word2vec text format (binary for .bin files), ARPA (compressed for .gz files), the published
-layout of ELMo, and the folder layout of `transformers`."""
-FOLDERS = ("allennlp", "huggingface")  # formats that are not a single file
+layout of ELMo, the folder layout of `transformers`, and ONNX with its tokenizer in a folder."""
+FOLDERS = ("allennlp", "huggingface", "onnx")  # formats that are not a single file
 
 
 def check_format(format: str, model: object) -> None:
@@ -75,11 +89,16 @@ def export(
     out: PathLike,
     *,
     header: bool = True,
+    task: str | None = None,
+    dtype: str | None = None,
     force: bool = False,
 ) -> Path:
-    """Write a model in the format word2vec, arpa (files), allennlp or huggingface (folders).
+    """Write a model in the format word2vec, arpa (files), allennlp, huggingface or onnx (folders).
 
-    Without `header`, the first line, word2vec files have the format of GloVe.
+    Without `header`, the first line, word2vec files have the format of GloVe. An ONNX file has the
+    outputs of one `task`: embed, fill, classify, tag, answer or choose (default: that of the
+    model), in the `dtype` float32 or int8; before it is written, its outputs are compared with
+    those of the model.
     """
     check_format(format, model)
     wanted = FORMATS[format]
@@ -100,7 +119,12 @@ def export(
         raise InputError(
             f"the format {format} has no header to leave out", fix="leave out --no-header"
         )
+    if format != "onnx" and (task is not None or dtype is not None):
+        name = "dtype" if task is None else "task"
+        raise InputError(f"the format {format} has no {name}", fix=f"leave out {name}")
     target = check_output_path(out, force, file=format not in FOLDERS)
-    options = {} if header else {"header": False}
+    options: dict[str, Any] = {} if header else {"header": False}
+    options |= {} if task is None else {"task": task}
+    options |= {} if dtype is None else {"dtype": dtype}
     overwrite = force or target.exists()  # without force, an existing folder is empty
     return wanted.write(model, target, overwrite, **options)

@@ -227,11 +227,19 @@ def _pool_padded(hidden: Tensor, packed: Packed, modes: Sequence[str], normalize
     host = host.pin_memory() if hidden.is_cuda else host
     start, length = host.to(hidden.device, non_blocking=True).unbind(1)  # b
     position = torch.arange(packed.max_seqlen, device=hidden.device)
-    real = (position < length[:, None]).unsqueeze(-1)  # b t 1
     index = (start[:, None] + position).clamp_max_(len(hidden) - 1)
-    vectors = hidden[index].float()  # b t d
+    return pool_masked(hidden[index].float(), length, modes, normalize=normalize)
+
+
+def pool_masked(
+    vectors: Tensor, length: Tensor, modes: Sequence[str], *, normalize: bool
+) -> Tensor:
+    """Pool the first `length` (b) vectors of each row: b t d -> b (modes·d)."""
+    position = torch.arange(vectors.shape[1], device=vectors.device)
+    real = (position < length[:, None]).unsqueeze(-1)  # b t 1
     zeroed = torch.where(real, vectors, 0.0)
     count = length[:, None].float()
+    last = (position == length[:, None] - 1).unsqueeze(-1)
     pooled: dict[str, Callable[[], Tensor]] = {
         "cls": lambda: vectors[:, 0],
         "max": lambda: torch.where(real, vectors, -torch.inf).amax(1),
@@ -240,7 +248,7 @@ def _pool_padded(hidden: Tensor, packed: Packed, modes: Sequence[str], normalize
         "weightedmean": lambda: (
             (zeroed * (position + 1.0)[:, None]).sum(1) / (count * (count + 1) / 2)
         ),
-        "lasttoken": lambda: hidden[start + length - 1].float(),
+        "lasttoken": lambda: torch.where(last, vectors, 0.0).sum(1),
     }
     found = torch.cat([pooled[mode]() for mode in modes], dim=-1)
     return F.normalize(found, dim=-1) if normalize else found
