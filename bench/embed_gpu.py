@@ -32,6 +32,7 @@ from rich.table import Table
 import cloze
 from cloze.data.python_docs import read_documents, split_paragraphs
 from cloze.data.sources import read_rows
+from cloze.plot.format import format_percent
 from common import print_result, versions
 
 Embed = Callable[[list[str]], np.ndarray]
@@ -214,7 +215,7 @@ def report(given, texts, model, peak, best, first, vectors) -> None:
         results[f"{kind} {dtype} {name}"] = row
         table.add_row(
             kind, dtype, name, f"{rate:,.0f}", f"{row['ratio']:.2f}", f"{tera:.1f}",
-            f"{row['of_peak']:.1%}", f"{row['first']:.2f}", f"{cosine:.5f}",
+            format_percent(row["of_peak"]), f"{row['first']:.2f}", f"{cosine:.5f}",
         )  # fmt: skip
     start = time.perf_counter()
     model.tokenizer.encode_ids(texts["short"])

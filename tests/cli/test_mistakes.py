@@ -79,7 +79,7 @@ MISTAKES: list[tuple[list[str], list[str], list[str]]] = [
     (tune("sentiment", "films.tsv"), ["sentiment"], ["classify"]),
     (tune("question_answering", "squad.json"), ["question_answering"], ["answer"]),
     (tune("clasify", "films.tsv"), ["clasify"], ["classify"]),
-    (["export", "onnx", "runs/films", "new"], ["onnx"], ["huggingface"]),
+    (["export", "onnx", "runs/ngram", "new"], ["onnx", "n-gram"], ["arpa"]),
     (["export", "huggingface", "runs/ngram", "new"], ["n-gram"], ["arpa"]),
     (["train", "cloze-en"], ["train", "finetune", "pretrain"], []),
     (["predict", "cloze-en", "a"], ["predict", "classify"], []),

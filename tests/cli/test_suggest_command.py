@@ -94,7 +94,7 @@ def test_what_is_wrong(run, folder, tmp_path):
     other = translator().save(tmp_path / "translator")
     ran = run("suggest", other, "the")
     assert ran.returncode == 1
-    check_mentions(ran.stderr, "translator", "suggest", "translate, embed, evaluate")
+    check_mentions(ran.stderr, "translator", "suggest", "translate, embed")
     ran = run("translate", folder, "the")
     check_mentions(ran.stderr, "n-gram", "translate")
     ran = run("similar", folder, "the")

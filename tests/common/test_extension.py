@@ -111,7 +111,17 @@ def test_an_encoder_from_text_to_a_classifier(cloze, place):
     told = json.loads(cloze("info", base, "--json").stdout)
     assert (told["family"], set(told["capabilities"])) == (
         "toy-encoder",
-        {"fill", "score", "embed", "evaluate", "compare", "export", "tokenize"},
+        {
+            "fill",
+            "score",
+            "embed",
+            "similarity",
+            "rerank",
+            "evaluate",
+            "compare",
+            "export",
+            "tokenize",
+        },
     )
     labelled = place / "labelled.tsv"
     cloze(

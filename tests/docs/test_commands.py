@@ -260,6 +260,7 @@ def check_arguments(command: str) -> None:
                 loaded = subcommands[words[2]]
             options = loaded.params
             known = {name for one in options for name in (*one.opts, *one.secondary_opts)}
+            known.add("--help")
             assert flags <= known, f"{command}: there is no {flags - known}"
     elif words[0] == "python" and words[1].endswith(".py"):
         script = ROOT / words[1]

@@ -65,7 +65,15 @@ class ModelMethods:
     translate = _method(lambda: cloze.translate)
 
     def export(
-        self, format: str, out: "PathLike", *, header: bool = True, force: bool = False
+        self,
+        format: str,
+        out: "PathLike",
+        *,
+        header: bool = True,
+        task: str | None = None,
+        dtype: str | None = None,
+        force: bool = False,
     ) -> "Path":
         """Write the model in another format: `cloze.export`."""
-        return cloze.export(format, self, out, header=header, force=force)  # type: ignore[arg-type]
+        options = {"header": header, "task": task, "dtype": dtype, "force": force}
+        return cloze.export(format, self, out, **options)  # type: ignore[arg-type]
