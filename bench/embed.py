@@ -220,6 +220,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cuda: the rows of bench/embed_gpu.py")
     parser.add_argument("--gpu-rows", action="store_true", help="those rows on any device")
     parser.add_argument("--model", default="cloze-en", help="of the rows for a GPU")
+    parser.add_argument(
+        "--seconds", type=float, default=90, help="of the rows for a GPU: no round starts later"
+    )
     parser.add_argument("--profile", action="store_true", help="profile cloze on a GPU")
     given = parser.parse_args()
     if given.device != "cpu" or given.gpu_rows:

@@ -1,15 +1,18 @@
 """Texts per second of embeddings on a GPU, tokenising included: cloze, transformers and others.
 
-    python bench/embed.py --device cuda --model cloze-en --json out.json
-    python bench/embed.py --device cpu --model cloze-en --gpu-rows --count 40    # a dry run
+    python bench/embed.py --device cuda --model cloze-en --count 9000 --seconds 90
+    python bench/embed.py --device cpu --gpu-rows --count 40 --rounds 1          # a dry run
 
 Every row embeds the same texts with the same model and mean pooling, in float32 or bfloat16:
 sentences of about 28 tokens, and texts of 512 tokens. The rows take turns after a warm round, and
 the best round of each counts. transformers gets batches sorted by length, padded to the longest in
 the batch, with its default attention; sentence-transformers its defaults and the same batch size.
-`first` is the first call after loading, in seconds: for cloze with an empty cache of kernels.
-TFLOP/s: 2 · parameters of the blocks + 4 · layers · hidden size · length for each token, padding
-not counted. `cosine` is the lowest to transformers in float32.
+Rows "ids" do not tokenise: the ids are there already; a number is that of `batch_tokens`.
+`first` is the first call with such texts in seconds; that of the first row is the first one after
+loading, with an empty cache of kernels and before other libraries are imported. TFLOP/s: 2 ·
+parameters of the blocks + 4 · layers · hidden size · length for each token, padding not counted.
+`cosine` is the lowest to transformers in float32, `differs` the largest difference of any number
+(all vectors have length 1). No round starts after `--seconds`.
 """
 
 import argparse
@@ -17,16 +20,18 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from itertools import product
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 import cloze
@@ -35,9 +40,14 @@ from cloze.data.sources import read_rows
 from cloze.plot.format import format_percent
 from common import print_result, versions
 
+START = time.perf_counter()
 Embed = Callable[[list[str]], np.ndarray]
-Key = tuple[str, str, str]  # texts, dtype, library
+Texts = dict[str, list[str]]
+Tokens = dict[str, torch.Tensor]
+Rows = Iterator[tuple[str, dict[str, Embed]]]  # name, and what embeds each kind of texts
+Key = tuple[str, str, str]  # texts, dtype, name
 BATCH = {"short": 256, "long": 32}
+SIZES = (8192, 32_768, 65_536)  # of batches, beside the default
 
 
 def make_texts(source: Path, model: cloze.Model, counts: dict[str, int]) -> dict[str, list[str]]:
@@ -77,52 +87,97 @@ def sorted_batches(texts: list[str], size: int) -> Iterator[tuple[list[int], lis
         yield batch, [texts[n] for n in batch]
 
 
-def run_cloze(folder: str, device: str, dtype: str, kind: str) -> Embed:  # noqa: ARG001
-    model = cloze.load(folder, device=device, dtype=dtype, quiet=True)
+class GivenIds:
+    """A tokenizer whose ids of some texts are there already."""
+
+    def __init__(self, tokenizer: Any, texts: dict[str, list[str]]) -> None:
+        self._tokenizer = tokenizer
+        self._ids: dict[str, list[int]] = {}
+        for some in texts.values():
+            self._ids |= zip(some, tokenizer.encode_ids(some), strict=True)
+
+    def encode_ids(self, texts: list[str], **_: object) -> list[list[int]]:
+        return [self._ids[text] for text in texts]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+def embed_with_cloze(model: cloze.Model, batch_tokens: int | None = None) -> Embed:
     return lambda texts: cloze.embed(
-        model, texts, pooling="mean", truncation="head", normalize=True
+        model, texts, pooling="mean", truncation="head", normalize=True, batch_tokens=batch_tokens
     )
 
 
-def run_transformers(folder: str, device: str, dtype: str, kind: str) -> Embed:
+def run_cloze(folder: str, device: str, dtype: str, texts: Texts) -> Rows:
+    model = cloze.load(folder, device=device, dtype=dtype, quiet=True)
+    yield "cloze", dict.fromkeys(texts, embed_with_cloze(model))
+    given = replace(model, tokenizer=GivenIds(model.tokenizer, texts))
+    for size in (None, *SIZES):
+        name = "cloze ids" if size is None else f"cloze ids {size}"
+        if size is None or dtype == "bfloat16":
+            yield name, dict.fromkeys(texts, embed_with_cloze(given, size))
+
+
+def run_transformers(folder: str, device: str, dtype: str, texts: Texts) -> Rows:
     from transformers import AutoModel, AutoTokenizer
 
     model = AutoModel.from_pretrained(folder, dtype=dtype).eval().to(device)
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    @torch.inference_mode()
-    def run(texts: list[str]) -> np.ndarray:
-        out = np.empty((len(texts), model.config.hidden_size), np.float32)
-        for numbers, batch in sorted_batches(texts, BATCH[kind]):
+    def tokenize(some: list[str], size: int) -> Iterator[tuple[list[int], Tokens]]:
+        for numbers, batch in sorted_batches(some, size):
             given = tokenizer(
                 batch, padding=True, truncation=True, max_length=512, return_tensors="pt"
-            ).to(device)
+            )
             given.pop("token_type_ids", None)
+            yield numbers, given
+
+    @torch.inference_mode()
+    def run(count: int, batches: Iterable[tuple[list[int], Tokens]]) -> np.ndarray:
+        out = np.empty((count, model.config.hidden_size), np.float32)
+        for numbers, tokens in batches:
+            given = {name: one.to(device, non_blocking=True) for name, one in tokens.items()}
             hidden = model(**given).last_hidden_state.float()
             mask = given["attention_mask"][..., None].float()
             pooled = (hidden * mask).sum(1) / mask.sum(1)
             out[numbers] = torch.nn.functional.normalize(pooled, dim=-1).cpu().numpy()
         return out
 
-    return run
+    def make(kind: str) -> Embed:
+        return lambda some: run(len(some), tokenize(some, BATCH[kind]))
+
+    def make_given(kind: str) -> Embed:
+        batches = list(tokenize(texts[kind], BATCH[kind]))
+        return lambda some: run(len(some), batches)
+
+    yield "transformers", {kind: make(kind) for kind in texts}
+    yield "transformers ids", {kind: make_given(kind) for kind in texts}
 
 
-def run_sentence_transformers(folder: str, device: str, dtype: str, kind: str) -> Embed:
+def run_sentence_transformers(folder: str, device: str, dtype: str, texts: Texts) -> Rows:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(folder, device=device, model_kwargs={"dtype": dtype})
     model.max_seq_length = 512
-    options = {"batch_size": BATCH[kind], "convert_to_tensor": True, "show_progress_bar": False}
-    return lambda texts: (
-        model.encode(texts, normalize_embeddings=True, **options).float().cpu().numpy()
-    )
+
+    def make(size: int) -> Embed:
+        options = {"batch_size": size, "convert_to_tensor": True, "show_progress_bar": False}
+        return lambda some: (
+            model.encode(some, normalize_embeddings=True, **options).float().cpu().numpy()
+        )
+
+    yield "sentence-transformers", {kind: make(BATCH[kind]) for kind in texts}
 
 
-LIBRARIES = {
-    "transformers": run_transformers,
-    "sentence-transformers": run_sentence_transformers,
-    "cloze": run_cloze,
-}
+LIBRARIES = (  # cloze first: other libraries import a lot that it would use, too
+    (run_cloze, "bfloat16"),
+    (run_cloze, "float32"),
+    (run_transformers, "float32"),
+    (run_transformers, "bfloat16"),
+    (run_sentence_transformers, "float32"),
+    (run_sentence_transformers, "bfloat16"),
+)
 
 
 def measure_peak(device: str, size: int = 8192) -> float:
@@ -159,51 +214,87 @@ def profile(run: Embed, texts: list[str]) -> str:
     return found.key_averages().table(sort_by=key, row_limit=18, max_name_column_width=60)
 
 
+def prepare(
+    run: Callable[[str, str, str, Texts], Rows], dtype: str, given: Any, folder: str, texts: Texts
+) -> Iterator[tuple[Key, Embed, float]]:
+    """The rows of a library, and the seconds of the first call of each.
+
+    If one fails, its traceback is printed. That cloze computes without CUDA graphs is a failure at
+    first; then it may.
+    """
+    try:
+        for name, embeds in run(folder, given.device, dtype, texts):
+            for kind, embed in embeds.items():
+                for action in ("error", "default"):
+                    try:
+                        with warnings.catch_warnings():
+                            warnings.filterwarnings(action, "inference without CUDA graphs")
+                            start = time.perf_counter()
+                            embed(texts[kind])  # the warm round
+                            first = time.perf_counter() - start
+                        print_progress(f"{kind} {dtype} {name}: first call {first:.2f} s")
+                        yield (kind, dtype, name), embed, first
+                        break
+                    except Exception:  # what fails is no row
+                        print_progress(f"{kind} {dtype} {name} failed:")
+                        traceback.print_exc()
+    except Exception:
+        print_progress(f"{run.__name__} {dtype} failed:")
+        traceback.print_exc()
+
+
+def print_progress(message: str) -> None:
+    print(f"{time.perf_counter() - START:6.1f} s  {message}", flush=True)
+
+
 def main(given: argparse.Namespace) -> None:
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()  # the first call compiles the kernels
+    torch.set_num_threads(given.threads)
     reference = cloze.load(given.model, device="cpu", quiet=True)
     folder = str(reference.folder)
     counts = {"short": given.count, "long": max(4, given.count // 9)}
     texts = make_texts(given.texts, reference, counts)
-    peak = measure_peak(given.device)
+    print_progress("texts are ready")
     ready: dict[Key, Embed] = {}
     first: dict[Key, float] = {}
-    for kind, dtype, name in product(counts, ("float32", "bfloat16"), LIBRARIES):
-        try:
-            run = LIBRARIES[name](folder, given.device, dtype, kind)
-            start = time.perf_counter()
-            run(texts[kind][:64])
-            first[kind, dtype, name] = time.perf_counter() - start
-            run(texts[kind])  # the warm round
-            ready[kind, dtype, name] = run
-        except Exception as error:  # a library that fails has its error in the row
-            Console().print(f"[yellow]{name} {dtype}: left out: {error!r}")
+    for run, dtype in LIBRARIES:
+        for key, embed, seconds in prepare(run, dtype, given, folder, texts):
+            ready[key], first[key] = embed, seconds
+    peak = measure_peak(given.device)
     best = dict.fromkeys(ready, float("inf"))
-    vectors = {}
-    for _ in range(given.rounds):
-        for key, run in ready.items():
+    vectors: dict[Key, np.ndarray] = {}
+    for number in range(given.rounds):
+        for key, embed in ready.items():
+            if number and time.perf_counter() - START > given.seconds:
+                break
             start = time.perf_counter()
-            vectors[key] = run(texts[key[0]])
+            vectors[key] = embed(texts[key[0]])
             best[key] = min(best[key], time.perf_counter() - start)
+        print_progress(f"round {number + 1}")
     report(given, texts, reference, peak, best, first, vectors)
     if given.profile:
         for kind in counts:
-            print(profile(ready[kind, "bfloat16", "cloze"], texts[kind]))
+            print(profile(ready[kind, "bfloat16", "cloze ids"], texts[kind]), flush=True)
 
 
 def report(given, texts, model, peak, best, first, vectors) -> None:
     """Print the table, and stages of cloze alone."""
     table = Table(
-        "texts", "dtype", "", "texts/s", "× transformers", "TFLOP/s", "of peak", "first", "cosine"
+        *("texts", "dtype", "", "texts/s", "× transformers", "TFLOP/s", "of peak", "first"),
+        *("cosine", "differs"),
     )
     results = {}
     flops = {kind: count_flops(model, some) for kind, some in texts.items()}
-    for (kind, dtype, name), seconds in best.items():
+    for (kind, dtype, name), seconds in sorted(best.items(), reverse=True):
         rate, tera = len(texts[kind]) / seconds, flops[kind] / seconds / 1e12
-        base = best.get((kind, dtype, "transformers"), float("nan"))
+        other = "transformers ids" if "ids" in name else "transformers"
+        base = best.get((kind, dtype, other), float("nan"))
         reference = vectors.get((kind, "float32", "transformers"))
         found = vectors[kind, dtype, name]
-        cosine = float("nan") if reference is None else float((found * reference).sum(1).min())
+        cosine = differs = float("nan")
+        if reference is not None:
+            cosine = float((found * reference).sum(1).min())
+            differs = float(np.abs(found - reference).max())
         row = {
             "per_second": rate,
             "ratio": base / seconds,
@@ -211,11 +302,13 @@ def report(given, texts, model, peak, best, first, vectors) -> None:
             "of_peak": tera * 1e12 / peak,
             "first": first[kind, dtype, name],
             "cosine": cosine,
+            "differs": differs,
         }
         results[f"{kind} {dtype} {name}"] = row
         table.add_row(
             kind, dtype, name, f"{rate:,.0f}", f"{row['ratio']:.2f}", f"{tera:.1f}",
             format_percent(row["of_peak"]), f"{row['first']:.2f}", f"{cosine:.5f}",
+            f"{differs:.1e}",
         )  # fmt: skip
     start = time.perf_counter()
     model.tokenizer.encode_ids(texts["short"])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn, ops
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cloze.nn import kernels
@@ -55,7 +55,7 @@ class FusedAttention(Attention):
         if not isinstance(layout, Varlen) or not kernels.can_attend(qkv, layout.max_seqlen):
             return super().attend(qkv, context, cache)
         reach = context.reach(self.window_size)
-        return ops.cloze.attention(
+        return kernels.get_operator("attention")(
             *(qkv, layout.cu_seqlens, *self.angles(qkv, context)),
             draw_seed(qkv) if self.training else layout.cu_seqlens,  # only dropout reads it
             *(layout.max_seqlen, layout.max_seqlen if reach is None else reach),
@@ -88,7 +88,7 @@ class FusedFeedForward(FeedForward):
     def expand(self, x: Tensor) -> Tensor:
         if self.activation is not F.gelu or not kernels.is_supported(x):
             return super().expand(x)
-        return ops.cloze.gelu(F.linear(x, self.up.weight), self.up.bias, gated=False)
+        return kernels.get_operator("gelu")(F.linear(x, self.up.weight), self.up.bias, gated=False)
 
 
 class FusedGatedFeedForward(GatedFeedForward):
@@ -97,7 +97,7 @@ class FusedGatedFeedForward(GatedFeedForward):
     def expand(self, x: Tensor) -> Tensor:
         if self.activation is not F.gelu or not kernels.is_supported(x):
             return super().expand(x)
-        gated = ops.cloze.gelu(F.linear(x, self.up.weight), self.up.bias, gated=True)
+        gated = kernels.get_operator("gelu")(F.linear(x, self.up.weight), self.up.bias, gated=True)
         return self.dropout(gated)
 
 
@@ -160,7 +160,8 @@ def add_norm_without_dropout(
     if not isinstance(norm, LayerNorm) or bias is None or not kernels.is_supported(x, y):
         x = x + y
         return norm(x), x
-    found = ops.cloze.add_norm(x, y, norm.weight, bias, seed, None, norm.eps, 0.0)
+    compute = kernels.get_operator("add_norm")
+    found = compute(x, y, norm.weight, bias, seed, None, norm.eps, 0.0)
     return found[0], found[1]
 
 
@@ -183,4 +184,5 @@ def _add_norm(
     x: Tensor, y: Tensor, norm: LayerNorm, dropout: Dropout, bias: Tensor | None
 ) -> Tensor:
     p = dropout.p if dropout.training else 0.0
-    return ops.cloze.add_norm(x, y, norm.weight, norm.bias, draw_seed(x), bias, norm.eps, p)[0]
+    compute = kernels.get_operator("add_norm")
+    return compute(x, y, norm.weight, norm.bias, draw_seed(x), bias, norm.eps, p)[0]

@@ -30,6 +30,7 @@ from cloze.nn.utils import capture_graph
 HALF = (torch.bfloat16, torch.float16)
 _MIN_TOKENS, _MIN_SEQUENCES = 128, 8
 _MAX_SEQLENS = (64, 128, 512)  # beyond, powers of two; each may need a kernel of its own
+_SHORTER = 4  # sequences have at least this fraction of the longest length, on average
 _MAX_GRAPHS = 24  # of a model; they share memory
 _WARMUP_RUNS = 2  # allocate workspaces and choose kernels, which a graph cannot
 _PADDED_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -51,13 +52,17 @@ class RowShape(NamedTuple):
 
 
 def choose_shape(packed: Packed, max_positions: int) -> RowShape:
-    """The smallest shape that these sequences fit into."""
+    """A shape that these sequences fit into, of as few as possible: each is captured once.
+
+    Most shapes with the same number of tokens have the same number of sequences, because empty
+    sequences take hardly any time.
+    """
     longest = packed.max_seqlen
     seqlen = next((one for one in _MAX_SEQLENS if one >= longest), _round_up(longest))
+    tokens = max(_MIN_TOKENS, _round_up(sum(packed.lengths)))
+    usual = max(_MIN_SEQUENCES, _SHORTER * tokens // seqlen)
     return RowShape(
-        max(_MIN_TOKENS, _round_up(sum(packed.lengths))),
-        max(_MIN_SEQUENCES, _round_up(len(packed.lengths))),
-        min(seqlen, max_positions),
+        tokens, max(usual, _round_up(len(packed.lengths))), min(seqlen, max_positions)
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ OnTruncated = Callable[[int, int], None]  # index of the text, number of charact
 WINDOW_TOKENS = 1 << 15  # tokens of the windows of a long text that are in memory
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
-GPU_PART = 2048  # texts that are encoded while a GPU computes others
+GPU_PART_CHARS = 1 << 18  # characters of texts that are encoded while a GPU computes others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,7 @@ class TextItem(EncodedExample):
     truncated_chars: int = 0  # characters left out by truncation
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncodedText:
+class EncodedText(NamedTuple):  # of which there are many: a data class takes longer to make
     """The sequences of a text, and its alignment if needed."""
 
     sequences: tuple[list[int], ...]
@@ -80,22 +79,24 @@ def encode_texts(
     The default is `head`. With `error` a text that is too long is an error, which is raised or
     passed to `on_error`. `start` is the index of the first text.
     """
-    truncation = _check_truncation(truncation, overlap)
+    truncation, max_length = _check_truncation(truncation, overlap), model.max_length
+    found = model.tokenizer.encode_ids(texts, limit=max_length)
+    if not aligned and max(map(len, found), default=0) <= max_length:  # the usual case
+        return {n: EncodedText(sequences=(ids,)) for n, ids in enumerate(found, start)}
     encoded: dict[int, EncodedText] = {}
-    found = model.tokenizer.encode_ids(texts, limit=model.max_length)
     cut = _encode_cut(model, texts, found, truncation)
     for number, (text, ids) in enumerate(zip(texts, found, strict=True), start):
         try:
             if number - start in cut:
                 encoded[number] = cut[number - start]
-            elif len(ids) > model.max_length:
+            elif len(ids) > max_length:
                 encoded[number] = _encode_truncated(
                     model, text, truncation, overlap, aligned=aligned
                 )
             elif aligned:
-                encoding = model.tokenizer.encode(text, max_length=model.max_length)
+                encoding = model.tokenizer.encode(text, max_length=max_length)
                 encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
-            else:  # the usual case: no alignment is needed
+            else:
                 encoded[number] = EncodedText(sequences=(ids,))
         except InputError as error:
             if on_error is None:
@@ -108,12 +109,13 @@ def _encode_cut(
     model: Model, texts: Sequence[str], found: Sequence[Sequence[int]], truncation: str
 ) -> dict[int, EncodedText]:
     """The texts that are truncated to one sequence, encoded on all cores, by index."""
-    numbers = [n for n, ids in enumerate(found) if len(ids) > model.max_length]
+    max_length = model.max_length
+    numbers = [n for n, ids in enumerate(found) if len(ids) > max_length]
     if len(numbers) < 2 or truncation not in STRATEGIES or truncation == "window":  # noqa: PLR2004
         return {}
     try:
         encodings = model.tokenizer.encode_batch(
-            [texts[n] for n in numbers], max_length=model.max_length, truncation=truncation
+            [texts[n] for n in numbers], max_length=max_length, truncation=truncation
         )
     except InputError:  # each is encoded by itself, so that the error knows its text
         return {}
@@ -125,27 +127,39 @@ def _encode_cut(
 
 def encode_ahead(
     model: Model,
-    texts: Sequence[T],
-    encode: Callable[[Sequence[T], int], R],
+    texts: Sequence[str],
+    encode: Callable[[Sequence[str], int], R],
 ) -> Iterator[R]:
     """Encode texts part by part; on a GPU the next part while the model computes the last.
 
     `encode` is called with some texts and the index of the first. On a CPU, where both need the
     same cores, there is one part, so that all texts can be sorted by length.
     """
-    if model.device.type == "cpu" or len(texts) <= GPU_PART:
+    parts = _divide_texts(texts) if model.device.type != "cpu" else []
+    if len(parts) < 2:  # noqa: PLR2004
         yield encode(texts, 0)
         return
     with ThreadPoolExecutor(1) as thread:
-        starts = range(0, len(texts), GPU_PART)
         waiting = deque(
-            thread.submit(encode, texts[start : start + GPU_PART], start) for start in starts[:2]
+            thread.submit(encode, texts[part.start : part.stop], part.start) for part in parts[:2]
         )
-        for start in [*starts[2:], None, None]:
+        for part in [*parts[2:], None, None]:
             found = waiting.popleft().result()
-            if start is not None:
-                waiting.append(thread.submit(encode, texts[start : start + GPU_PART], start))
+            if part is not None:
+                some = texts[part.start : part.stop]
+                waiting.append(thread.submit(encode, some, part.start))
             yield found
+
+
+def _divide_texts(texts: Sequence[str]) -> list[range]:
+    """The parts that are encoded one after another; the first is small, so that it is soon there."""
+    parts, start, chars, most = [], 0, 0, GPU_PART_CHARS // 4
+    for number, text in enumerate(texts):
+        chars += len(text)
+        if chars >= most:
+            parts.append(range(start, number + 1))
+            start, chars, most = number + 1, 0, GPU_PART_CHARS
+    return [*parts, range(start, len(texts))] if start < len(texts) else parts
 
 
 def _check_truncation(truncation: str | None, overlap: int | None) -> str:

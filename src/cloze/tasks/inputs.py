@@ -104,6 +104,8 @@ def check_texts(
         raise InputError(
             "text_column is given, but the texts are not in a table", fix="leave text_column out"
         )
+    if all(isinstance(one, str) for one in several):
+        return several
     return [check_text(one, f"{name} {number:,}") for number, one in enumerate(several, 1)]
 
 

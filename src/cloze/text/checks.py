@@ -163,4 +163,6 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     """Check that each of several texts is one."""
     if isinstance(texts, str):
         raise InputError("expected a list of texts, got a single string", fix="put it in a list")
+    if all(type(text) is str and text.isascii() for text in texts):  # the usual case, in less time
+        return list(texts)
     return [check_text(text, f"text {number:,}") for number, text in enumerate(texts, 1)]

@@ -319,7 +319,9 @@ class Tokenizer:
 
         With `limit`, a text with more tokens has more than `limit` ids, but maybe not all of them.
         """
-        checked = [one.text for one in self._shorten(texts, None, limit)]
+        checked = check_texts(texts)
+        if limit is not None and any(map(self.is_long, checked)):
+            checked = [one.text for one in self._shorten(checked, None, limit)]
         with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             found = self.backend.encode_batch_fast(checked, add_special_tokens=add_special_tokens)
             return [encoding.ids for encoding in found]

@@ -177,7 +177,7 @@ def test_embed_and_classify_with_rows(device, dtype, pooling, graphs, monkeypatc
     texts = TEXTS * 5
     vectors = cloze.embed(model, texts, pooling=pooling)
     labels = cloze.classify(model, texts[:4])
-    monkeypatch.setattr(inference, "GPU_PART", 4)
+    monkeypatch.setattr(inference, "GPU_PART_CHARS", 40)
     model.to(device, dtype)
     close = (0.99, 0.15) if dtype == "bfloat16" else (1 - 1e-5, 1e-4)
     found = cloze.embed(model, texts, pooling=pooling)
@@ -206,9 +206,13 @@ def test_texts_are_encoded_ahead_in_order(monkeypatch):
     class OnGPU:
         device = Device()
 
-    monkeypatch.setattr(inference, "GPU_PART", 3)
+    monkeypatch.setattr(inference, "GPU_PART_CHARS", 4)
     found = list(inference.encode_ahead(OnGPU(), list("abcdefgh"), lambda part, n: (n, part)))
-    assert found == [(0, ["a", "b", "c"]), (3, ["d", "e", "f"]), (6, ["g", "h"])]
+    assert found == [(0, ["a"]), (1, list("bcde")), (5, list("fgh"))]
+    long = ["abcdefgh", "ab", "", "c"]
+    found = list(inference.encode_ahead(OnGPU(), long, lambda part, n: (n, part)))
+    assert found == [(0, ["abcdefgh"]), (1, ["ab", "", "c"])]
+    assert list(inference.encode_ahead(OnGPU(), [], lambda part, n: (n, part))) == [(0, [])]
 
 
 def test_int8_is_for_encoders_on_a_cpu():

@@ -137,7 +137,7 @@ def recorded(monkeypatch):
     monkeypatch.setattr(kernels, "is_supported", lambda *_: True)
     monkeypatch.setattr(kernels, "can_attend", lambda *_: True)
     monkeypatch.setattr(kernels, "can_fit", lambda *_: True)
-    monkeypatch.setattr("cloze.nn.fuse.ops.cloze", made, raising=False)
+    monkeypatch.setattr("cloze.nn.kernels.ops.cloze", made, raising=False)
     return made
 
 

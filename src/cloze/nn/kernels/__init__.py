@@ -5,16 +5,19 @@ and in CUDA graphs. `cloze.nn.fuse` calls them, or computes the same without the
 in Triton, which is installed with torch for CUDA only.
 """
 
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, ops
 
 AVAILABLE = find_spec("triton") is not None and torch.version.hip is None
 HALF = (torch.bfloat16, torch.float16)
 HEAD_SIZES = 32, 64, 128  # that `attention` supports
 # longer sequences, for which our kernel was not timed, use torch's flash attention
 MAX_SEQLEN = 512
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {}  # the same as the operators, without a gradient
 
 if AVAILABLE:
     from cloze.nn.kernels import (  # noqa: F401 (registers the operators)
@@ -23,6 +26,22 @@ if AVAILABLE:
         cross_entropy,
         gelu,
     )
+
+    FUNCTIONS = {
+        "add_norm": add_norm.compute_add_norm,
+        "attention": attention.compute_attention,
+        "gelu": gelu.compute_gelu,
+    }
+
+
+def get_operator(name: str) -> Callable[..., Any]:
+    """The operator of this name, or in inference mode the function that computes it.
+
+    The first call of an operator imports torch's compiler, which takes seconds.
+    """
+    if torch.compiler.is_compiling() or name not in FUNCTIONS:
+        return getattr(ops.cloze, name)  # type: ignore[no-any-return]
+    return FUNCTIONS[name] if torch.is_inference_mode_enabled() else getattr(ops.cloze, name)
 
 
 def is_supported(*tensors: Tensor) -> bool:

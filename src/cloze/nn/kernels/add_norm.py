@@ -135,8 +135,7 @@ def _divide_row(width: int) -> tuple[int, int]:
     return size, triton.cdiv(width, size)
 
 
-@torch.library.custom_op("cloze::add_norm", mutates_args=())
-def add_norm(
+def compute_add_norm(
     x: Tensor,
     added: Tensor,
     weight: Tensor,
@@ -223,6 +222,7 @@ def _empty_gradients(
     return torch.empty_like(total), grad_added, grad_weight, grad_bias, grad_added_bias
 
 
+add_norm = torch.library.custom_op("cloze::add_norm", compute_add_norm, mutates_args=())
 add_norm.register_fake(_empty_outputs)
 _add_norm_backward.register_fake(_empty_gradients)
 

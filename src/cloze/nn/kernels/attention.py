@@ -337,8 +337,7 @@ def _empty_outputs(qkv: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return qkv.new_empty(n, parts // 3, head_size), lse
 
 
-@torch.library.custom_op("cloze::attention", mutates_args=())
-def attention(
+def compute_attention(
     qkv: Tensor,
     cu_seqlens: Tensor,
     cos: Tensor,
@@ -393,6 +392,7 @@ def _attention_backward(
     return grad
 
 
+attention = torch.library.custom_op("cloze::attention", compute_attention, mutates_args=())
 attention.register_fake(_empty_outputs)
 _attention_backward.register_fake(lambda _, qkv, *more: torch.empty_like(qkv.contiguous()))
 

@@ -130,8 +130,7 @@ def _empty_output(inner: Tensor, bias: Tensor | None, gated: bool) -> Tensor:
     return inner.new_empty(*inner.shape[:-1], inner.shape[-1] // (2 if gated else 1))
 
 
-@torch.library.custom_op("cloze::gelu", mutates_args=())
-def gelu(inner: Tensor, bias: Tensor | None, gated: bool) -> Tensor:
+def compute_gelu(inner: Tensor, bias: Tensor | None, gated: bool) -> Tensor:
     """Φ(x)·x of each element, x with the bias; gated: of a row's first half, times the second."""
     inner, out = inner.contiguous(), _empty_output(inner, bias, gated)
     tensors = (inner, inner if bias is None else bias, out)
@@ -166,6 +165,7 @@ def _empty_gradients(
     return torch.empty_like(inner.contiguous()), grad_bias
 
 
+gelu = torch.library.custom_op("cloze::gelu", compute_gelu, mutates_args=())
 gelu.register_fake(_empty_output)
 _gelu_backward.register_fake(_empty_gradients)
 
