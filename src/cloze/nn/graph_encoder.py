@@ -61,9 +61,7 @@ def choose_shape(packed: Packed, max_positions: int) -> RowShape:
     seqlen = next((one for one in _MAX_SEQLENS if one >= longest), _round_up(longest))
     tokens = max(_MIN_TOKENS, _round_up(sum(packed.lengths)))
     usual = max(_MIN_SEQUENCES, _SHORTER * tokens // seqlen)
-    return RowShape(
-        tokens, max(usual, _round_up(len(packed.lengths))), min(seqlen, max_positions)
-    )
+    return RowShape(tokens, max(usual, _round_up(len(packed.lengths))), min(seqlen, max_positions))
 
 
 class GraphRow:

@@ -152,7 +152,7 @@ def encode_ahead(
 
 
 def _divide_texts(texts: Sequence[str]) -> list[range]:
-    """The parts that are encoded one after another; the first is small, so that it is soon there."""
+    """The parts that are encoded one after another; a small one first, which is soon there."""
     parts, start, chars, most = [], 0, 0, GPU_PART_CHARS // 4
     for number, text in enumerate(texts):
         chars += len(text)

@@ -340,3 +340,17 @@ def test_which_tensors_are_supported():
     assert kernels.can_attend(qkv, kernels.MAX_SEQLEN) == there
     assert not kernels.can_attend(qkv, kernels.MAX_SEQLEN + 1)
     assert not kernels.can_attend(torch.empty_like(qkv)[..., :48], 128)
+
+
+def test_operators_in_inference_mode_are_plain_functions():
+    """The first call of a torch operator imports torch's compiler; these do not call one."""
+    x, y, weight = drawn(5, 32), drawn(5, 32, seed=1), drawn(32, seed=2)
+    arguments = (x, y, weight, weight, seed(), None, 1e-5, 0.0)
+    assert kernels.get_operator("gelu") is torch.ops.cloze.gelu
+    expected = torch.ops.cloze.add_norm(*arguments)[0]
+    with torch.inference_mode():
+        assert kernels.get_operator("gelu") is kernels.FUNCTIONS["gelu"]
+        found = kernels.get_operator("add_norm")(*arguments)[0]
+        torch.testing.assert_close(found, expected)
+        gelu = kernels.get_operator("gelu")(x, None, True)
+    torch.testing.assert_close(gelu, torch.ops.cloze.gelu(x, None, True))

@@ -40,7 +40,7 @@ def get_operator(name: str) -> Callable[..., Any]:
     The first call of an operator imports torch's compiler, which takes seconds.
     """
     if torch.compiler.is_compiling() or name not in FUNCTIONS:
-        return getattr(ops.cloze, name)  # type: ignore[no-any-return]
+        return getattr(ops.cloze, name)
     return FUNCTIONS[name] if torch.is_inference_mode_enabled() else getattr(ops.cloze, name)
 
 
