@@ -273,8 +273,9 @@ def main(given: argparse.Namespace) -> None:
         print_progress(f"round {number + 1}")
     report(given, texts, reference, peak, best, first, vectors)
     if given.profile:
-        for kind in counts:
-            print(profile(ready[kind, "bfloat16", "cloze ids"], texts[kind]), flush=True)
+        for (kind, dtype, name), embed in ready.items():
+            if (dtype, name) == ("bfloat16", "cloze ids"):
+                print(profile(embed, texts[kind]), flush=True)
 
 
 def report(given, texts, model, peak, best, first, vectors) -> None:
