@@ -247,6 +247,22 @@ def print_progress(message: str) -> None:
     print(f"{time.perf_counter() - START:6.1f} s  {message}", flush=True)
 
 
+def take_turns(
+    ready: dict[Key, Embed], texts: Texts, rounds: int, seconds: float
+) -> tuple[dict[Key, float], dict[Key, np.ndarray]]:
+    """The seconds of the fastest round of each row, and the vectors."""
+    best, vectors = dict.fromkeys(ready, float("inf")), {}
+    for number in range(rounds):
+        for key, embed in ready.items():
+            if number and time.perf_counter() - START > seconds:
+                return best, vectors
+            start = time.perf_counter()
+            vectors[key] = embed(texts[key[0]])
+            best[key] = min(best[key], time.perf_counter() - start)
+        print_progress(f"round {number + 1}")
+    return best, vectors
+
+
 def main(given: argparse.Namespace) -> None:
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()  # the first call compiles the kernels
     torch.set_num_threads(given.threads)
@@ -261,16 +277,7 @@ def main(given: argparse.Namespace) -> None:
         for key, embed, seconds in prepare(run, dtype, given, folder, texts):
             ready[key], first[key] = embed, seconds
     peak = measure_peak(given.device)
-    best = dict.fromkeys(ready, float("inf"))
-    vectors: dict[Key, np.ndarray] = {}
-    for number in range(given.rounds):
-        for key, embed in ready.items():
-            if number and time.perf_counter() - START > given.seconds:
-                break
-            start = time.perf_counter()
-            vectors[key] = embed(texts[key[0]])
-            best[key] = min(best[key], time.perf_counter() - start)
-        print_progress(f"round {number + 1}")
+    best, vectors = take_turns(ready, texts, given.rounds, given.seconds)
     report(given, texts, reference, peak, best, first, vectors)
     if given.profile:
         for (kind, dtype, name), embed in ready.items():
