@@ -1,21 +1,28 @@
-"""A server for tests: real HTTP, in a thread of this process."""
+"""Servers for tests: real HTTP, in a thread of this process, or the command."""
 
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
 
+import cloze
 from cloze.serve.app import create_app
 from cloze.serve.config import ServeConfig
 from cloze.serve.model_store import ModelStore
 
 Models = dict[str, Any]
+SOURCE = Path(cloze.__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -62,3 +69,30 @@ def run_server(
         server.should_exit = True
         thread.join(20)
         listening.close()
+
+
+@contextmanager
+def run_command(*arguments, env=None):
+    """`cloze serve` as a process; yields it and its address."""
+    command = [sys.executable, "-m", "cloze", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)} | (env or {}),
+    )  # fmt: skip
+    try:
+        line = process.stderr.readline()
+        (url,) = re.findall(r"http://[\d.:]+", line) or [line]
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def list_children(pid):
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def count_requests(text):
+    found = re.findall(r'cloze_request_seconds_count\{route="/api/fill",status="200"\} (.*)', text)
+    return sum(map(float, found))

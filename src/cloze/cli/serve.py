@@ -1,15 +1,17 @@
 """`cloze serve`: serve models over HTTP."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from cloze.cli.common import Device, Dtype, Quiet, print_note
+from cloze.cli.common import Device, Dtype, Quiet, Threads, print_note
 from cloze.errors import InputError, MissingExtraError
 
 LIMITS = "Limits"
+_LIBRARIES = ("fastapi", "orjson", "prometheus_client", "uvicorn")  # of the extra
 
 
 def serve(
@@ -52,6 +54,27 @@ def serve(
         bool,
         typer.Option("--preload", help="Load all models at the start, not only the first one."),
     ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            help="Number of worker processes that share the address and the CPU cores.",
+        ),
+    ] = 1,
+    allow_finetuning: Annotated[
+        bool,
+        typer.Option(
+            "--allow-finetuning", help="Allow fine-tuning jobs over HTTP; needs API keys."
+        ),
+    ] = False,
+    finetuning_folder: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder of fine-tuning jobs: uploaded rows, runs and models."
+        ),
+    ] = Path("finetuning"),
     log: Annotated[
         Literal["json", "text", "none"],
         typer.Option(metavar="FORMAT", help="Format of the log lines: json, text or none."),
@@ -104,11 +127,32 @@ def serve(
             help="Maximum time to answer open requests after SIGTERM.",
         ),
     ] = 30.0,
+    max_upload_mb: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            metavar="N",
+            rich_help_panel=LIMITS,
+            help="Maximum size of a file with rows for fine-tuning in MB.",
+        ),
+    ] = 256.0,
+    max_finetuning_jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="N",
+            rich_help_panel=LIMITS,
+            help="Number of fine-tuning jobs that run at a time; others wait.",
+        ),
+    ] = 1,
     device: Device = None,
     dtype: Dtype = "float32",
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP: every function, and the APIs of OpenAI, Cohere and others."""
+    del threads  # set in the environment
     from cloze.serve.config import ServeConfig
 
     config = ServeConfig(
@@ -124,16 +168,17 @@ def serve(
         deadline=deadline,
         drain_seconds=drain_seconds,
         preload=preload,
+        workers=workers,
+        finetuning_folder=str(finetuning_folder) if allow_finetuning else None,
+        max_upload_bytes=round(max_upload_mb * 1_000_000),
+        max_finetuning_jobs=max_finetuning_jobs,
         device=device,
         dtype=dtype,
         log_format=log,
     )
-    try:
-        from cloze.serve.server import serve
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] == "cloze":
-            raise
-        raise MissingExtraError("cloze serve", extra="serve") from None
+    if any(find_spec(name) is None for name in _LIBRARIES):
+        raise MissingExtraError("cloze serve", extra="serve")
+    from cloze.serve.workers import serve
 
     def announce(address: str) -> None:
         if not quiet:

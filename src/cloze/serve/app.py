@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -15,7 +17,7 @@ from cloze import __version__
 from cloze.errors import ClozeError
 from cloze.serve import cohere_routes, openai_routes, tei_routes
 from cloze.serve.config import ServeConfig
-from cloze.serve.engine import LOGGER, Engine, GenerationStream, Outcome, log_request
+from cloze.serve.engine import Engine, GenerationStream, Outcome
 from cloze.serve.errors_http import (
     ErrorAnswer,
     describe_http_exception,
@@ -26,10 +28,14 @@ from cloze.serve.errors_http import (
 )
 from cloze.serve.failures import RequestError, describe_error
 from cloze.serve.functions import FUNCTIONS, Function, make_result_schema, make_schema
+from cloze.serve.log import LOGGER, log_request
 from cloze.serve.metrics import CONTENT_TYPE
 from cloze.serve.middleware import Gate
 from cloze.serve.model_store import ModelStore
 from cloze.serve.responses import EventStream, dump_json, make_json, run_until_disconnect
+
+if TYPE_CHECKING:
+    from cloze.serve.finetune_jobs import JobStore
 
 _CLIENT_LEFT = 499  # as nginx logs it; nobody reads the answer
 
@@ -52,17 +58,22 @@ class ModelDescription(BaseModel):
 def create_app(config: ServeConfig, store: ModelStore) -> FastAPI:
     """The application with its engine, which is started and closed with it."""
     engine = Engine(config, store)
+    jobs = _open_jobs(config, store)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.batcher.start()
         names = list(store.models) if config.preload else list(store.models)[:1]
         preloading = [engine.preload(name) for name in names]
+        if jobs is not None:
+            await run_in_threadpool(jobs.start_waiting)
         try:
             yield
         finally:
             for task in preloading:
                 task.cancel()
+            if jobs is not None:
+                await run_in_threadpool(jobs.close)
             engine.close()
 
     app = FastAPI(
@@ -73,7 +84,7 @@ def create_app(config: ServeConfig, store: ModelStore) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.engine, app.state.config = engine, config
+    app.state.engine, app.state.config, app.state.jobs = engine, config, jobs
     app.add_middleware(
         Gate,
         config=config,
@@ -86,8 +97,28 @@ def create_app(config: ServeConfig, store: ModelStore) -> FastAPI:
         _add_function(app, engine, function)
     for adapter in (openai_routes, tei_routes, cohere_routes):
         adapter.add_routes(app, engine)
+    if jobs is not None:
+        from cloze.serve import finetune_routes
+
+        finetune_routes.add_routes(app, engine, jobs)
     _describe_keys(app, config)
     return app
+
+
+def _open_jobs(config: ServeConfig, store: ModelStore) -> "JobStore | None":
+    """The fine-tuning jobs of the server, whose models it serves, too."""
+    if config.finetuning_folder is None:
+        return None
+    from cloze.serve.finetune_jobs import JobStore  # it needs the file locks of Unix
+
+    jobs = JobStore(
+        Path(config.finetuning_folder),
+        max_running=config.max_finetuning_jobs,
+        device=config.device,
+    )
+    store.list_others = jobs.list_models
+    store.refresh()
+    return jobs
 
 
 def _add_function(app: FastAPI, engine: Engine, function: Function) -> None:
@@ -200,6 +231,7 @@ def _add_status_routes(app: FastAPI, engine: Engine) -> None:
     @app.get("/api/models", tags=["status"], responses=failures)
     async def models() -> list[ModelDescription]:
         """The models and the functions that each supports."""
+        store.refresh()
         return [
             ModelDescription(
                 name=one.name,

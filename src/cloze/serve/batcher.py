@@ -25,6 +25,7 @@ _RATE_SECONDS = 10.0  # over which the speed is averaged
 class Observer(Protocol):
     """Is told what the thread does (`cloze.serve.metrics`)."""
 
+    def observe_admitted(self, tokens: int) -> None: ...
     def observe_queue(self, seconds: float) -> None: ...
     def observe_batch(self, seconds: float, inputs: int, tokens: int) -> None: ...
 
@@ -93,7 +94,7 @@ class Batcher:
             yield reservation
         finally:
             with self._changed:
-                self._admitted -= reservation.tokens
+                self._set_admitted(self._admitted - reservation.tokens)
 
     def resize(self, reservation: Reservation, tokens: int) -> None:
         """Correct the number of tokens of a request when it is known."""
@@ -108,7 +109,13 @@ class Batcher:
                     fix="try again later",
                     retry_after=wait,
                 )
-            self._admitted, reservation.tokens = others + tokens, tokens
+            self._set_admitted(others + tokens)
+            reservation.tokens = tokens
+
+    def _set_admitted(self, tokens: int) -> None:
+        self._admitted = tokens
+        if self._observer is not None:
+            self._observer.observe_admitted(tokens)
 
     def _estimate_wait(self) -> float:
         """Seconds until a part of the queue is computed, by the recent speed."""

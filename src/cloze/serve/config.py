@@ -8,6 +8,7 @@ from cloze.config import Config, Help, Range
 from cloze.errors import ConfigError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+WORKERS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by its library: a folder for all workers
 MAX_TEXTS = 2048  # inputs of a request, as in OpenAI's API
 
 
@@ -27,6 +28,10 @@ class ServeConfig(Config):
     deadline: Annotated[float, Range(1e-3, 86_400)] = 60.0  # seconds
     drain_seconds: Annotated[float, Range(0, 86_400)] = 30.0
     preload: bool = False
+    workers: Annotated[int, Range(1, 256), Help("Number of worker processes")] = 1
+    finetuning_folder: str | None = None  # of fine-tuning jobs; None: there are no such routes
+    max_finetuning_jobs: Annotated[int, Range(1, 256)] = 1  # that run at a time
+    max_upload_bytes: Annotated[int, Range(1, 1 << 40)] = 256 << 20
     device: str | None = None
     dtype: str = "float32"
     log_format: Literal["json", "text", "none"] = "json"
@@ -44,6 +49,13 @@ class ServeConfig(Config):
                 f"the address {self.host} can be reached from other machines, but there is no key",
                 fix="set keys in the environment variable CLOZE_API_KEYS or with --api-key-file, "
                 "listen on 127.0.0.1, or pass --allow-no-key",
+            )
+
+        if self.finetuning_folder is not None and not self.api_keys:
+            raise ConfigError(
+                "fine-tuning over HTTP is allowed, but there is no key",
+                fix="set keys in the environment variable CLOZE_API_KEYS or with --api-key-file, "
+                "or leave out --allow-finetuning",
             )
 
     @property

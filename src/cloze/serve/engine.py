@@ -1,12 +1,10 @@
 """From the fields of a request to results: find the model, count tokens, queue, compute."""
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ from cloze.serve.config import ServeConfig
 from cloze.serve.failures import refuse
 from cloze.serve.functions import FUNCTIONS, Function, list_options
 from cloze.serve.generation import GenerationBatches, GenerationKey, Prompt
+from cloze.serve.log import LOGGER, REQUEST_LOG, log_request
 from cloze.serve.metrics import Metrics
 from cloze.serve.model_store import ModelStore, ServedModel
 from cloze.serve.responses import dump_json
@@ -34,15 +33,13 @@ from cloze.tasks.generate import make_generator
 from cloze.tasks.inference import BATCH_TOKENS, GPU_BATCH_TOKENS
 
 _TOKENIZER_THREADS = 2
-LOGGER = logging.getLogger("cloze.serve")
-REQUEST_LOG: ContextVar[dict[str, Any] | None] = ContextVar("request_log", default=None)
 
 
 @dataclass(frozen=True)
 class BatchKey:
     """Inputs with the same key are computed in one call."""
 
-    model: str
+    model: ServedModel
     function: str
     options: bytes  # as JSON
     given: tuple[bool, ...]  # which fields have a value
@@ -52,7 +49,7 @@ class BatchKey:
 class PromptScoresKey:
     """Prompts whose log-probabilities are computed."""
 
-    model: str
+    model: ServedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +76,7 @@ class Engine:
         self.config, self.store = config, store
         self.is_draining = False
         self._preloading: set[str] = set()
-        self.metrics = Metrics(lambda: self.batcher.admitted_tokens)
+        self.metrics = Metrics()
         self._tokenizers = ThreadPoolExecutor(
             _TOKENIZER_THREADS, thread_name_prefix="cloze-tokenize"
         )
@@ -88,7 +85,7 @@ class Engine:
             batch_tokens=config.batch_tokens or _find_batch_tokens(config),
             max_tokens=config.max_queue_tokens,
             observer=self.metrics,
-            continuations=GenerationBatches(lambda name: store.models[name].language_model),
+            continuations=GenerationBatches(),
         )
 
     def close(self) -> None:
@@ -125,7 +122,7 @@ class Engine:
         costs = [len(prompt.generator.prompts[0]) for prompt in prompts]
         with self.batcher.admit(sum(costs)):
             ids = [prompt.generator.prompts[0] for prompt in prompts]
-            work = self.batcher.submit(PromptScoresKey(served.name), ids, costs)
+            work = self.batcher.submit(PromptScoresKey(served), ids, costs)
             found: list[Any] = await self._limit_time(work)
         return found
 
@@ -141,7 +138,7 @@ class Engine:
             async with self._prepare_prompts(served, inputs, values, options) as prepared:
                 prompts, costs, errors = prepared
                 found = await self._limit_time(
-                    self.batcher.submit(GenerationKey(served.name), prompts, costs)
+                    self.batcher.submit(GenerationKey(served), prompts, costs)
                 )
             done = iter(found)
             results = [error or next(done) for error in errors]
@@ -179,7 +176,7 @@ class Engine:
         found = await asyncio.gather(
             *(
                 self.batcher.submit(
-                    BatchKey(served.name, function.name, options, given),
+                    BatchKey(served, function.name, options, given),
                     [inputs[n] for n in numbers],
                     [costs[n] for n in numbers],
                 )
@@ -195,8 +192,8 @@ class Engine:
     def _compute(self, key: Any, inputs: list[Any]) -> Sequence[Any]:  # noqa: ANN401
         """Called by the thread of the batcher."""
         if isinstance(key, PromptScoresKey):
-            return _score_prompts(self.store.models[key.model].language_model, inputs)
-        model = self.store.models[key.model].model
+            return _score_prompts(key.model.language_model, inputs)
+        model = key.model.model
         assert model is not None
         options = restore_options(orjson.loads(key.options))
         return FUNCTIONS[key.function].compute(model, inputs, options)
@@ -266,9 +263,7 @@ class Engine:
             )
             if errors[0] is not None:
                 raise errors[0]
-            submit = self._limit_time(
-                self.batcher.submit(GenerationKey(served.name), prompts, costs)
-            )
+            submit = self._limit_time(self.batcher.submit(GenerationKey(served), prompts, costs))
             task = loop.create_task(submit)
             task.add_done_callback(lambda _: events.put_nowait(None))
         except BaseException:
@@ -352,13 +347,6 @@ class GenerationStream:
 
 _NON_STR = orjson.OPT_NON_STR_KEYS
 _SMALL_ANSWER = 4  # results
-
-
-def log_request(**values: object) -> None:
-    """Add values to the log line of the request."""
-    log = REQUEST_LOG.get()
-    if log is not None:
-        log["values"].update(values)
 
 
 def _find_batch_tokens(config: ServeConfig) -> int:

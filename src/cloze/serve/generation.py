@@ -9,6 +9,7 @@ from cloze.decode.continuous import ContinuousBatch, GeneratedRow
 from cloze.decode.generator import TextGenerator
 from cloze.decode.prompts import BATCH_TOKENS, GPU_BATCH_TOKENS
 from cloze.serve.fair_queue import Entry
+from cloze.serve.model_store import ServedModel
 from cloze.tasks.generate import Generations, make_result
 
 
@@ -16,7 +17,7 @@ from cloze.tasks.generate import Generations, make_result
 class GenerationKey:
     """The key of texts to continue with a model; their options may differ."""
 
-    model: str
+    model: ServedModel
 
 
 @dataclass(eq=False, kw_only=True)
@@ -123,8 +124,7 @@ class _Running:
 class GenerationBatches:
     """The running batches of all models."""
 
-    def __init__(self, find_model: Callable[[str], Any]) -> None:
-        self._find_model = find_model
+    def __init__(self) -> None:
         self._running: dict[Hashable, _Running] = {}
 
     def __bool__(self) -> bool:
@@ -146,7 +146,7 @@ class GenerationBatches:
         key = entries[0].job.key
         if key not in self._running:
             assert isinstance(key, GenerationKey)
-            self._running[key] = _Running(self._find_model(key.model))
+            self._running[key] = _Running(key.model.language_model)
         self._running[key].start(entries)
 
     def step(self) -> list[tuple[Entry, Any]]:

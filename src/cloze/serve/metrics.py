@@ -1,8 +1,11 @@
 """Metrics for Prometheus."""
 
-from collections.abc import Callable
+import os
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from cloze.serve.config import WORKERS_VARIABLE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -13,7 +16,7 @@ _TOKENS = tuple(2**n for n in range(3, 20))
 class Metrics:
     """Counts and times of one server."""
 
-    def __init__(self, queue_tokens: Callable[[], int]) -> None:
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = self._histogram("request_seconds", "Time of a request", "route", "status")
         self._tokenizing = self._histogram("tokenize_seconds", "Time to tokenize a request")
@@ -24,8 +27,12 @@ class Metrics:
         self._failures = Counter(
             "cloze_failures", "Requests that failed", ["code"], registry=self.registry
         )
-        gauge = Gauge("cloze_queue_tokens", "Tokens of open requests", registry=self.registry)
-        gauge.set_function(queue_tokens)
+        self._queue_tokens = Gauge(
+            "cloze_queue_tokens",
+            "Tokens of open requests",
+            registry=self.registry,
+            multiprocess_mode="livesum",
+        )
 
     def _histogram(
         self, name: str, help_text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
@@ -52,10 +59,18 @@ class Metrics:
         self._batch_size.observe(inputs)
         self._batch_tokens.observe(tokens)
 
+    def observe_admitted(self, tokens: int) -> None:
+        """Set the number of tokens of open requests."""
+        self._queue_tokens.set(tokens)
+
     def count_failure(self, code: str) -> None:
         """Count a request that failed."""
         self._failures.labels(code).inc()
 
     def render(self) -> bytes:
-        """The metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
+        """The metrics in the text format of Prometheus; those of several workers are added up."""
+        if WORKERS_VARIABLE not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        return generate_latest(together)

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import hmac
-import json
 import time
 import uuid
 from collections.abc import Callable
@@ -15,11 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloze.serve.config import ServeConfig
-from cloze.serve.engine import LOGGER, REQUEST_LOG, Engine
+from cloze.serve.engine import Engine
 from cloze.serve.errors_http import make_response
 from cloze.serve.failures import RequestError, refuse
+from cloze.serve.log import LOGGER, REQUEST_LOG, make_line
 
 _ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")  # also while the server is stopping
+UPLOAD_ROUTE = "/api/finetune/files"  # its bodies have a limit of their own
 TIMEOUT_HEADER = "x-timeout-seconds"
 _MIN_TIMEOUT = 0.001
 _CLOSING = (401, 403, 408, 413, 421)  # statuses after which the connection is closed
@@ -66,7 +67,8 @@ class Gate:
                 response = make_response(scope["path"], error.failure, extra)
                 await response(scope, receive, record.send)
             else:
-                await self._app(scope, self._count_bytes(headers, receive), record.send)
+                limit = self._find_body_limit(scope["path"])
+                await self._app(scope, self._count_bytes(headers, receive, limit), record.send)
         finally:
             self.num_open -= 1
             if not self.num_open:
@@ -119,9 +121,13 @@ class Gate:
             )  # fmt: skip
         return min(max(wanted, _MIN_TIMEOUT), self._config.deadline)
 
-    def _count_bytes(self, headers: Headers, receive: Receive) -> Receive:
+    def _find_body_limit(self, path: str) -> int:
+        config = self._config
+        return config.max_upload_bytes if path == UPLOAD_ROUTE else config.max_body_bytes
+
+    def _count_bytes(self, headers: Headers, receive: Receive, limit: int) -> Receive:
         """Receive a body up to the limit; a larger one is refused as soon as that is known."""
-        limit, received = self._config.max_body_bytes, 0
+        received = 0
         log = REQUEST_LOG.get()
         assert log is not None
 
@@ -181,8 +187,7 @@ class _Record:
         self._engine.metrics.observe_request(_find_route(self._scope), self._status, seconds)
         if self._format == "none":
             return
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        values = {
             "request": self._id,
             "method": self._scope["method"],
             "path": self._scope["path"],
@@ -190,11 +195,7 @@ class _Record:
             "seconds": round(seconds, 6),
             **self.log["values"],
         }
-        if self._format == "json":
-            LOGGER.info(json.dumps(line))
-        else:
-            shown = " ".join(f"{name}={value}" for name, value in list(line.items())[2:])
-            LOGGER.info("%s %s", line["time"], json.dumps(shown)[1:-1])
+        LOGGER.info(make_line(values, as_json=self._format == "json"))
 
 
 def _find_route(scope: Scope) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,20 +82,40 @@ class ModelStore:
         device: str | None = None,
         dtype: str = "float32",
         load_model: Load | None = None,
+        shared_folder: Path | None = None,
     ) -> None:
         self.models = {name: describe_model(name, source) for name, source in sources.items()}
+        self._sources = dict(sources)
+        self.list_others: Callable[[], Mapping[str, str]] = dict
+        """Sources of models that come and go by name, such as those of fine-tuning jobs."""
+        self._others: dict[str, str] = {}
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="cloze-load")
-        self._load: Load = load_model or (
-            lambda source: load(source, device=device, dtype=dtype, quiet=True)
-        )
 
-    def add(self, name: str, source: str) -> None:
-        """Add a model, or replace one of the same name when its next request comes."""
-        self.models[name] = describe_model(name, source)
+        def load_folder(source: str) -> Model:
+            model = load(source, device=device, dtype=dtype, quiet=True)
+            if shared_folder is None:
+                return model
+            from cloze.serve.shared_weights import share_weights
+
+            return share_weights(model, shared_folder, source)
+
+        self._load: Load = load_model or load_folder
+
+    def refresh(self) -> None:
+        """Add models that are new, and forget those that are gone."""
+        found = self.list_others()
+        for name in self._others.keys() - found.keys():
+            del self.models[name]
+        for name in found.keys() - self.models.keys():
+            self.models[name] = describe_model(name, found[name])
+        self._others = {name: found[name] for name in found if name not in self._sources}
 
     def find(self, name: str | None, function: str) -> ServedModel:
         """The model of this name, or the first one that supports a function."""
         if name is not None:
+            is_gone = name in self._others and not Path(self._others[name]).exists()
+            if is_gone or name not in self.models:
+                self.refresh()
             if name in self.models:
                 return self.models[name]
             raise refuse(

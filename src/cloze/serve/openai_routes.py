@@ -76,6 +76,7 @@ def add_routes(app: FastAPI, engine: Engine) -> None:
     @app.get("/v1/models", tags=["openai"], responses=failures)
     async def models() -> ModelList:
         """The models of the server."""
+        store.refresh()
         return ModelList(object="list", data=[describe_model(name) for name in store.models])
 
     @app.get("/v1/models/{model}", tags=["openai"], responses=failures)

@@ -1,46 +1,52 @@
-"""Run the application: address, log, and a stop that loses nothing that was accepted."""
+"""Run the application on a socket, with a stop that loses nothing that was accepted.
+
+`python -m cloze.serve.server` is a worker process (`cloze.serve.workers`).
+"""
 
 import asyncio
-import logging
+import json
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
-from cloze.errors import ConfigError
 from cloze.serve.app import create_app
 from cloze.serve.config import ServeConfig
-from cloze.serve.engine import LOGGER
-from cloze.serve.model_store import ModelStore, parse_sources
+from cloze.serve.log import LOGGER, set_up_log
+from cloze.serve.model_store import ModelStore
 
-_BACKLOG = 2048  # connections that wait to be accepted
 _QUIET_SECONDS = 0.2  # without a request, after which a stopping server closes
 
 
 class DrainingServer(uvicorn.Server):
     """Stops in two steps: it refuses new requests with 503, answers all others, then closes."""
 
-    def __init__(self, config: uvicorn.Config, engine: Any, gate: Callable[[], Any]) -> None:  # noqa: ANN401
+    def __init__(self, config: uvicorn.Config, state: Any) -> None:  # noqa: ANN401
         super().__init__(config)
-        self._engine, self._find_gate = engine, gate
-        self._drain_seconds: float = engine.config.drain_seconds
+        self._state = state  # of the application: engine, gate, jobs
+        self._drain_seconds: float = state.config.drain_seconds
         self._draining: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal drains, the second closes at once."""
-        if self._engine.is_draining:
+        if self._state.engine.is_draining:
             super().handle_exit(sig, frame)
             return
-        self._engine.is_draining = True
-        LOGGER.info('{"event": "draining", "signal": "%s"}', signal.Signals(sig).name)
-        loop = self._loop
-        loop.call_soon_threadsafe(self._start_draining)
+        self._state.engine.is_draining = True
+        LOGGER.info("draining after %s", signal.Signals(sig).name)
+        self._loop.call_soon_threadsafe(self._start_draining)
 
     def _start_draining(self) -> None:
+        if self._state.jobs is not None:
+            self._state.jobs.stop_all()  # they save their state meanwhile
         self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -52,7 +58,7 @@ class DrainingServer(uvicorn.Server):
         """Wait until all requests are answered, and connections in the backlog were accepted."""
         try:
             async with asyncio.timeout(self._drain_seconds):
-                gate = self._find_gate()
+                gate = self._state.gate
                 while True:
                     await gate.is_idle.wait()
                     before = gate.num_requests
@@ -60,38 +66,24 @@ class DrainingServer(uvicorn.Server):
                     if gate.is_idle.is_set() and gate.num_requests == before:
                         break
         except TimeoutError:
-            LOGGER.warning('{"event": "drain_timeout"}')
+            LOGGER.warning("requests are open after %g seconds", self._drain_seconds)
         self.should_exit = True
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; an address that is in use is an error."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-    except OSError as error:
-        found.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            fix="choose another --port (0 selects a free one) or --host",
-        ) from None
-    found.listen(_BACKLOG)
-    found.setblocking(False)
-    return found
-
-
-def serve(
-    sources: list[str], config: ServeConfig, *, on_start: Callable[[str], object] | None = None
+def serve_socket(
+    sources: dict[str, str],
+    config: ServeConfig,
+    listening: socket.socket,
+    *,
+    shared_folder: Path | None = None,
+    on_start: Callable[[], object] | None = None,
 ) -> None:
-    """Serve models until a signal; `on_start` is called with the address."""
-    store = ModelStore(parse_sources(sources), device=config.device, dtype=config.dtype)
-    listening = bind(config.host, config.port)
-    set_up_log()
+    """Serve models on a socket until a signal; weights in a shared folder are mapped."""
+    store = ModelStore(
+        sources, device=config.device, dtype=config.dtype, shared_folder=shared_folder
+    )
+    set_up_log(config.log_format)
     app = create_app(config, store)
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    address = f"http://{host}:{listening.getsockname()[1]}"
     server = DrainingServer(
         uvicorn.Config(
             app,
@@ -102,18 +94,33 @@ def serve(
             server_header=False,
             date_header=True,
         ),
-        app.state.engine,
-        lambda: app.state.gate,
+        app.state,
     )
     if on_start is not None:
-        on_start(address)
+        on_start()
     server.run(sockets=[listening])
 
 
-def set_up_log() -> None:
-    """Log lines of this package on standard error, one line each."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    LOGGER.handlers[:] = [handler]
-    LOGGER.setLevel(logging.INFO)
-    LOGGER.propagate = False
+def _end_with_parent() -> None:
+    """Stop when the process that holds the other end of standard input has ended."""
+    with suppress(OSError):
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run_worker() -> None:
+    """Serve on a socket that was inherited; standard input has the settings."""
+    given = json.loads(sys.stdin.buffer.readline())
+    settings = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given["config"].items()
+    }
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    listening = socket.socket(fileno=given["socket"])
+    shared = Path(given["shared_folder"])
+    serve_socket(given["sources"], ServeConfig(**settings), listening, shared_folder=shared)
+
+
+if __name__ == "__main__":
+    run_worker()

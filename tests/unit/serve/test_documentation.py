@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cloze.serve.app import create_app
+from cloze.serve.config import ServeConfig
 from cloze.serve.errors_http import TEI_ROUTES
+from cloze.serve.finetune_routes import FinetuneRequest
+from cloze.serve.model_store import ModelStore
 from document_examples import read_examples
 from servers import run_server
 
@@ -45,7 +49,7 @@ def test_the_python_examples_run(documented):
 
 
 def test_the_curl_examples_are_accepted(documented):
-    commands = re.findall(r"^curl (.*)$", TEXT, re.M)
+    commands = re.findall(r"^curl (?!-H \"\$AUTH)(.*)$", TEXT, re.M)
     assert len(commands) == 3
     for command in commands:
         *_, address = [one for one in shlex.split(command) if one.startswith("localhost")]
@@ -54,11 +58,32 @@ def test_the_curl_examples_are_accepted(documented):
         assert answer.status_code == 200, answer.text
 
 
-def test_all_routes_are_documented(documented):
-    paths = documented.client.get("/openapi.json").json()["paths"]
+def test_the_examples_of_fine_tuning_name_routes_and_fields(trainer_paths):
+    commands = re.findall(r"^curl -H \"\$AUTH\" (.*)$", TEXT, re.M)
+    assert len(commands) == 5
+    for command in map(shlex.split, commands):
+        (address,) = [one for one in command if one.startswith("localhost")]
+        path = address.removeprefix("localhost:8000").replace("JOB", "{job}")
+        methods = trainer_paths[path]
+        assert ("delete" if "DELETE" in command else "get" if "-N" in command else "post") in methods
+        if path == "/api/finetune":
+            FinetuneRequest(**json.loads(command[-1]))
+
+
+@pytest.fixture(scope="module")
+def trainer_paths(folders, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("finetuning"))
+    config = ServeConfig(api_keys=("a-secret-key",), finetuning_folder=folder)
+    app = create_app(config, ModelStore({"mlm": str(folders["mlm"])}))
+    app.state.engine.store.close()
+    return app.openapi()["paths"]
+
+
+def test_all_routes_are_documented(trainer_paths):
+    paths = trainer_paths
     rows = re.search(r"## Routes\n\n(.*?)\n\n", TEXT, re.S)
     assert rows
-    named = set(re.findall(r"[/\w]+", " ".join(re.findall(r"`([^`]+)`", rows[1]))))
+    named = set(re.findall(r"[/\w{}]+", " ".join(re.findall(r"`([^`]+)`", rows[1]))))
     for path in paths:
         last = path.removeprefix("/api/")
         assert {path, last} & named or path in ("/v1/models/{model}", "/embed_sparse"), path
