@@ -112,7 +112,7 @@ def _end_with_parent() -> None:
 def run_worker() -> None:
     """Serve on a socket that was inherited; standard input has the settings."""
     given = json.loads(sys.stdin.buffer.readline())
-    settings = {
+    settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given["config"].items()
     }

@@ -137,7 +137,7 @@ class _Supervisor:
         from prometheus_client.multiprocess import mark_process_dead
 
         self._workers.remove(worker)
-        mark_process_dead(worker.process.pid, str(self._metrics))
+        mark_process_dead(worker.process.pid, str(self._metrics))  # type: ignore[no-untyped-call]
         assert worker.process.stdin is not None
         worker.process.stdin.close()
         if self._num_signals:

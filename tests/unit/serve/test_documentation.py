@@ -65,7 +65,8 @@ def test_the_examples_of_fine_tuning_name_routes_and_fields(trainer_paths):
         (address,) = [one for one in command if one.startswith("localhost")]
         path = address.removeprefix("localhost:8000").replace("JOB", "{job}")
         methods = trainer_paths[path]
-        assert ("delete" if "DELETE" in command else "get" if "-N" in command else "post") in methods
+        method = "delete" if "DELETE" in command else "get" if "-N" in command else "post"
+        assert method in methods
         if path == "/api/finetune":
             FinetuneRequest(**json.loads(command[-1]))
 
