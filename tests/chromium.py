@@ -15,7 +15,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-# Without these Chromium looks for updates and its maker's hosts by itself. No host name resolves.
+# Without these Chromium looks for updates and its maker's hosts by itself. No host name resolves,
+# and no address but that of a server in the test can be reached.
 _FLAGS = [
     "--headless=new",
     "--no-sandbox",
@@ -29,7 +30,7 @@ _FLAGS = [
     "--disable-dev-shm-usage",
     "--force-device-scale-factor=1",
     "--hide-scrollbars",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
 
 
@@ -45,20 +46,28 @@ class Browser:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
         driver.execute_cdp_cmd("Network.enable", {})
-        driver.execute_cdp_cmd(
+
+    def _set_network(self, *, offline: bool) -> None:
+        self.driver.execute_cdp_cmd(
             "Network.emulateNetworkConditions",
-            {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
+            {"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
         )
 
-    def open(self, path: Path, *, dark: bool = False, size: tuple[int, int] = (1280, 900)) -> None:
-        """Open a file, with light or dark colors, and forget what earlier pages did."""
+    def open(
+        self, page: Path | str, *, dark: bool = False, size: tuple[int, int] = (1280, 900)
+    ) -> None:
+        """Open a file without a network, or the address of a server, with light or dark colors.
+
+        What earlier pages did is forgotten.
+        """
+        self._set_network(offline=isinstance(page, Path))
         self.driver.set_window_size(*size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.get("about:blank")
         self.driver.get_log("performance")
         self.driver.get_log("browser")
-        self.driver.get(path.resolve().as_uri())
+        self.driver.get(page.resolve().as_uri() if isinstance(page, Path) else page)
         WebDriverWait(self.driver, 60).until(
             lambda driver: driver.execute_script("return document.readyState") == "complete"
         )

@@ -52,6 +52,14 @@ def check_page(browser: Browser) -> None:
     )
 
 
+def check_served_page(browser: Browser, url: str) -> None:
+    """The page asked only its own server, logged nothing, and no text of it ran."""
+    assert [one for one in browser.requests() if not one.startswith((url, "blob:"))] == []
+    assert browser.errors() == []
+    assert browser.run("return window.ran === undefined"), "a text of the page ran as a script"
+    assert browser.run("return document.querySelectorAll('img, object, base, embed').length") == 0
+
+
 def check_accessibility(browser: Browser) -> None:
     """No violation of WCAG 2.1 A and AA that axe-core finds; texts of drawings can be read."""
     found = [

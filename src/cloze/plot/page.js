@@ -114,4 +114,11 @@
   };
   globalThis.cloze = Object.freeze({ register, make, draw, announcer, format: shown });
   register("lines", lines);
+
+  // In a frame: tell the page around it how high this one is, now and when it changes.
+  if (globalThis.parent !== globalThis) {
+    const root = document.documentElement;
+    const report = () => parent.postMessage({ cloze: "height", height: root.offsetHeight }, "*");
+    new ResizeObserver(report).observe(root);
+  }
 })();

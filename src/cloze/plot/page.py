@@ -267,12 +267,11 @@ class Page:
     def html(self) -> str:
         """The HTML document."""
         names = list_scripts(self.sections)
-        styles = [load_asset("page.css") + load_asset("chart.css")]
-        styles += filter(None, map(load_style, names))
+        styles = [load_page_style(), *filter(None, map(load_style, names))]
         scripts = [load_asset("page.js"), *(load_asset(f"scripts/{name}.js") for name in names)]
         policy = (
-            f"default-src 'none'; style-src {' '.join(map(_csp_hash, styles))}; "
-            f"script-src {' '.join(map(_csp_hash, scripts))}; base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; style-src {' '.join(map(csp_hash, styles))}; "
+            f"script-src {' '.join(map(csp_hash, scripts))}; base-uri 'none'; form-action 'none'"
         )
         head = Element(
             "head",
@@ -305,6 +304,11 @@ class Page:
             height=640,
             frameborder="0",
         )
+
+
+def load_page_style() -> str:
+    """The style sheet of every page."""
+    return load_asset("page.css") + load_asset("chart.css")
 
 
 def list_parts(parts: Iterable[PagePart]) -> Iterator[PagePart]:
@@ -389,6 +393,7 @@ def _mark_word(text: str, word: str) -> list[Child]:
     return found
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
+    """The source of a content security policy that allows an inline style or script."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

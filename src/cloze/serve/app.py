@@ -15,7 +15,8 @@ from starlette.responses import Response
 
 from cloze import __version__
 from cloze.errors import ClozeError
-from cloze.serve import cohere_routes, openai_routes, tei_routes
+from cloze.models.capabilities import describe_needed_model
+from cloze.serve import cohere_routes, explain_routes, openai_routes, page_routes, tei_routes
 from cloze.serve.config import ServeConfig
 from cloze.serve.engine import Engine, GenerationStream, Outcome
 from cloze.serve.errors_http import (
@@ -31,8 +32,9 @@ from cloze.serve.functions import FUNCTIONS, Function, make_result_schema, make_
 from cloze.serve.log import LOGGER, log_request
 from cloze.serve.metrics import CONTENT_TYPE
 from cloze.serve.middleware import Gate
-from cloze.serve.model_store import ModelStore
+from cloze.serve.model_store import ModelStore, ServedModel
 from cloze.serve.responses import EventStream, dump_json, make_json, run_until_disconnect
+from cloze.tasks.explain.views import VIEWS
 
 if TYPE_CHECKING:
     from cloze.serve.finetune_jobs import JobStore
@@ -51,7 +53,12 @@ class ModelDescription(BaseModel):
 
     name: str
     family: str
-    functions: list[str]
+    description: str  # of the family
+    functions: dict[str, str]  # that it supports, each with what it returns
+    unsupported: dict[str, str]  # other functions, each with the model that it needs
+    views: dict[str, str]  # of `/api/explain` that apply, each with what it shows
+    unsupported_views: dict[str, str]  # other views, each with what the model lacks
+    mask_token: str | None  # that `fill` predicts words for
     is_loaded: bool
 
 
@@ -95,12 +102,13 @@ def create_app(config: ServeConfig, store: ModelStore) -> FastAPI:
     _add_status_routes(app, engine)
     for function in FUNCTIONS.values():
         _add_function(app, engine, function)
-    for adapter in (openai_routes, tei_routes, cohere_routes):
+    for adapter in (explain_routes, openai_routes, tei_routes, cohere_routes):
         adapter.add_routes(app, engine)
     if jobs is not None:
         from cloze.serve import finetune_routes
 
         finetune_routes.add_routes(app, engine, jobs)
+    page_routes.add_routes(app)
     _describe_keys(app, config)
     return app
 
@@ -232,15 +240,29 @@ def _add_status_routes(app: FastAPI, engine: Engine) -> None:
     async def models() -> list[ModelDescription]:
         """The models and the functions that each supports."""
         store.refresh()
-        return [
-            ModelDescription(
-                name=one.name,
-                family=one.family,
-                functions=[name for name in FUNCTIONS if name in one.capabilities],
-                is_loaded=one.model is not None,
-            )
-            for one in store.models.values()
-        ]
+        return [describe_served_model(one) for one in store.models.values()]
+
+
+def describe_served_model(served: ServedModel) -> ModelDescription:
+    """What a model does, and what it does not."""
+    views = {name: served.view_obstacles[name] for name in explain_routes.list_served_views()}
+    return ModelDescription(
+        name=served.name,
+        family=served.family,
+        description=served.description,
+        functions={
+            name: served.capabilities[name] for name in FUNCTIONS if name in served.capabilities
+        },
+        unsupported={
+            name: describe_needed_model(name)
+            for name in FUNCTIONS
+            if name not in served.capabilities
+        },
+        views={name: VIEWS[name].help for name, obstacle in views.items() if not obstacle},
+        unsupported_views={name: obstacle for name, obstacle in views.items() if obstacle},
+        mask_token=served.mask_token,
+        is_loaded=served.model is not None,
+    )
 
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -32,6 +32,7 @@ from cloze.serve.tokens import (
 from cloze.tasks.generate import make_generator
 from cloze.tasks.inference import BATCH_TOKENS, GPU_BATCH_TOKENS
 
+T = TypeVar("T")
 _TOKENIZER_THREADS = 2
 
 
@@ -50,6 +51,14 @@ class PromptScoresKey:
     """Prompts whose log-probabilities are computed."""
 
     model: ServedModel
+
+
+@dataclass(frozen=True, eq=False)
+class AloneKey:
+    """A computation that is in no batch with others."""
+
+    model: str
+    compute: Callable[[Model], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +135,29 @@ class Engine:
             found: list[Any] = await self._limit_time(work)
         return found
 
+    async def compute_alone(
+        self,
+        served: ServedModel,
+        function: str,
+        count: Callable[[Model], int],
+        compute: Callable[[Model], Any],
+        estimate: int,
+    ) -> Any:  # noqa: ANN401
+        """Compute one result on the thread of the batcher.
+
+        `count` gives the tokens that it costs; `estimate` is that number before the model is known.
+        """
+        with self.batcher.admit(estimate) as reservation:
+            loaded = await self._limit_time(self.store.get(served))
+            cost = await self._tokenize(count, loaded)
+            self._check_tokens(reservation, cost)
+            log_request(model=served.name, function=function, inputs=1, tokens=cost)
+            work = self.batcher.submit(AloneKey(served.name, compute), [None], [cost])
+            (found,) = await self._limit_time(work)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
     async def call(
         self, name: str, values: Mapping[str, Any], *, model: str | None = None
     ) -> Outcome:
@@ -195,6 +227,8 @@ class Engine:
             return _score_prompts(key.model.language_model, inputs)
         model = key.model.model
         assert model is not None
+        if isinstance(key, AloneKey):
+            return [key.compute(model)]
         options = restore_options(orjson.loads(key.options))
         return FUNCTIONS[key.function].compute(model, inputs, options)
 
@@ -294,8 +328,12 @@ class Engine:
         """JSON; large answers are written on a thread."""
         if size <= _SMALL_ANSWER:
             return dump_json(function())
+        return await self.run_on_thread(lambda: dump_json(function()))
+
+    async def run_on_thread(self, function: Callable[[], T]) -> T:
+        """Run something that takes long, so that other requests are answered meanwhile."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._tokenizers, lambda: dump_json(function()))
+        return await loop.run_in_executor(self._tokenizers, function)
 
     async def _limit_time(self, work: Any) -> Any:  # noqa: ANN401
         """Wait until the deadline of the request."""

@@ -5,7 +5,7 @@ The fields of a request are the inputs below and the options of the Python funct
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
@@ -239,12 +239,19 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def list_options(function: Function) -> dict[str, tuple[Any, Any]]:
     """The type and default of each option of a function that requests may set."""
-    hints = _hints(function.python)
     names = {function.python_names.get(name, name) for name in function.inputs}
+    return convert_options(function.python, _EXCLUDED | names)
+
+
+def convert_options(
+    function: Callable[..., Any], excluded: Collection[str]
+) -> dict[str, tuple[Any, Any]]:
+    """The type and default of each keyword-only argument, as JSON has them."""
+    hints = _hints(function)
     return {
         name: (_convert(hints[name], name), _convert_default(parameter.default))
-        for name, parameter in inspect.signature(function.python).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in _EXCLUDED | names
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in excluded
     }
 
 

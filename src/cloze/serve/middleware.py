@@ -1,6 +1,7 @@
 """What happens to every request before its route: host, key, limits, log line, metrics."""
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import time
@@ -63,7 +64,7 @@ class Gate:
             except RequestError as error:
                 record.log["values"]["error"] = error.failure.code
                 self._engine.metrics.count_failure(error.failure.code)
-                extra = {"WWW-Authenticate": "Bearer"} if error.failure.status == 401 else {}  # noqa: PLR2004
+                extra = _make_challenge(scope["path"], error.failure.status)
                 response = make_response(scope["path"], error.failure, extra)
                 await response(scope, receive, record.send)
             else:
@@ -85,7 +86,8 @@ class Gate:
                 fix="use its address, or start it with --allowed-host",
             )  # fmt: skip
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host:
+        is_foreign = origin is not None and urlsplit(origin).netloc.lower() != host
+        if is_foreign or _is_cross_site(headers):
             raise refuse(
                 403, "cross_origin", "requests of pages from other sites are not accepted",
                 fix="send the request from the server of that site",
@@ -93,7 +95,7 @@ class Gate:
         if self._keys and not self._is_key_valid(headers.get("authorization", "")):
             raise refuse(
                 401, "invalid_api_key", "the API key is missing or wrong",
-                fix="send the header Authorization: Bearer KEY",
+                fix="send the header Authorization: Bearer KEY, or on the page the key as password",
             )  # fmt: skip
         if self._engine.is_draining and scope["path"] not in _ALWAYS_ANSWERED:
             raise refuse(
@@ -101,11 +103,13 @@ class Gate:
             )
 
     def _is_key_valid(self, header: str) -> bool:
-        """Compare in constant time, with every key."""
+        """Compare in constant time, with every key; a browser sends a key as password (Basic)."""
         scheme, _, given = header.partition(" ")
+        if scheme.lower() == "basic":
+            given = _read_password(given)
         digest = hashlib.sha256(given.strip().encode("utf-8", "replace")).digest()
         matches = [hmac.compare_digest(digest, key) for key in self._keys]
-        return any(matches) and scheme.lower() == "bearer"
+        return any(matches) and scheme.lower() in ("bearer", "basic")
 
     def _find_timeout(self, headers: Headers) -> float:
         """Seconds until the deadline; a client may ask for fewer than the server's setting."""
@@ -154,6 +158,33 @@ class Gate:
             return message
 
         return count
+
+
+def is_page(path: str) -> bool:
+    """Whether a path belongs to the pages for browsers."""
+    return path in ("/", "/docs") or path.startswith("/page/")
+
+
+def _make_challenge(path: str, status: int) -> dict[str, str]:
+    """How to send a key: of a page, a browser asks for it and keeps it until it is closed."""
+    if status != 401:  # noqa: PLR2004
+        return {}
+    basic = 'Basic realm="cloze: the password is an API key", charset="UTF-8"'
+    return {"WWW-Authenticate": basic if is_page(path) else "Bearer"}
+
+
+def _is_cross_site(headers: Headers) -> bool:
+    """Whether a page of another site loads something, which a browser may send a key with."""
+    site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+    return site == "cross-site" and mode != "navigate"
+
+
+def _read_password(encoded: str) -> str:
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode("utf-8")
+    except ValueError:
+        return ""
+    return text.partition(":")[2]
 
 
 class _Record:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cloze.checkpoint.contents import read_folder
@@ -15,6 +16,7 @@ from cloze.decode.language import language_model
 from cloze.errors import ConfigError
 from cloze.models.capabilities import Contents
 from cloze.serve.failures import refuse
+from cloze.tasks.explain.views import VIEWS, find_obstacle
 
 Load = Callable[[str], Model]
 
@@ -27,6 +29,9 @@ class ServedModel:
     source: str
     family: str
     capabilities: dict[str, str]
+    description: str  # of the family
+    view_obstacles: dict[str, str]  # why a view does not apply, empty if it does
+    mask_token: str | None
     created: int  # seconds since 1970, when its folder was written
     model: Model | None = None
     loading: "asyncio.Future[Model] | None" = None
@@ -61,14 +66,28 @@ def parse_sources(sources: Iterable[str]) -> dict[str, str]:
 def describe_model(name: str, source: str) -> ServedModel:
     """A model that is not loaded; raises if the folder is no model."""
     family = find_file_family(source)
+    contents: Any
     if family is None:
         contents = read_folder(source)
-        family, capabilities, path = contents.family, contents.capabilities, contents.folder
+        path = contents.folder
     else:
-        capabilities, path = dict(family.capabilities(Contents())), Path(source)
-    created = int(path.stat().st_mtime) if path.exists() else 0
+        contents = SimpleNamespace(
+            family=family,
+            capabilities=dict(family.capabilities(Contents())),
+            config=None,
+            task=None,
+            tokenizer=None,
+        )
+        path = Path(source)
     return ServedModel(
-        name=name, source=source, family=family.name, capabilities=capabilities, created=created
+        name=name,
+        source=source,
+        family=contents.family.name,
+        description=contents.family.description,
+        capabilities=contents.capabilities,
+        view_obstacles={view: find_obstacle(contents, view) for view in VIEWS},
+        mask_token=getattr(contents.tokenizer, "mask_token", None),
+        created=int(path.stat().st_mtime) if path.exists() else 0,
     )
 
 

@@ -50,7 +50,7 @@ def test_the_python_examples_run(documented):
 
 def test_the_curl_examples_are_accepted(documented):
     commands = re.findall(r"^curl (?!-H \"\$AUTH)(.*)$", TEXT, re.M)
-    assert len(commands) == 3
+    assert len(commands) == 5
     for command in commands:
         *_, address = [one for one in shlex.split(command) if one.startswith("localhost")]
         body = json.loads(shlex.split(command)[-1])

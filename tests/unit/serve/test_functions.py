@@ -107,9 +107,12 @@ def test_a_model_is_found_by_what_it_does(server, models):
         cloze.tag(models["tags"], "a b").to_dict()
     )
     described = {one["name"]: one for one in server.client.get("/api/models").json()}
-    assert described["spans"]["functions"] == [
-        name for name in FUNCTIONS if name in models["spans"].capabilities
-    ]
+    functions = models["spans"].capabilities
+    assert list(described["spans"]["functions"]) == [one for one in FUNCTIONS if one in functions]
+    assert "cloze finetune tag" in described["spans"]["unsupported"]["tag"]
+    assert "attention" in described["spans"]["views"]
+    assert "n-gram" in described["spans"]["unsupported_views"]["backoff"]
+    assert [described[name]["mask_token"] for name in ("mlm", "ngram")] == ["[MASK]", None]
     unknown = server.post("/api/tag", {"model": "nothing", "text": "a"})
     assert unknown.status_code == 404
     assert "spans" in unknown.json()["error"]["fix"]

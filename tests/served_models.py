@@ -1,0 +1,35 @@
+"""A small model for every function, for tests of the server and of its page."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cloze.checkpoint.task import Task
+from grams import text_model
+from helpers import tiny_model, word_model
+from translators import translator
+
+WORDS = ["cat", "dog", "mat", "sat", "the"]
+
+
+def make_models(labels=("no", "yes"), tags=("O", "B-X", "I-X"), words=WORDS):
+    table = np.random.default_rng(0).standard_normal((len(words), 4)).astype(np.float32)
+    return {
+        "mlm": tiny_model("mlm"),
+        "labels": tiny_model("sequence", labels=labels, task=Task(name="classify")),
+        "tags": tiny_model("token", labels=tags),
+        "spans": tiny_model("span"),
+        "choices": tiny_model("choice"),
+        "gpt": tiny_model("lm", family="gpt2"),
+        "ngram": text_model(3),
+        "translator": translator("learned"),
+        "summarizer": replace(
+            translator("learned"), task=Task(name="summarize", max_target_length=20)
+        ),
+        "vectors": word_model(words=words, vectors=table),
+    }
+
+
+def save_models(models, place):
+    """The folder of each model, by name."""
+    return {name: model.save(place / name) for name, model in models.items()}
