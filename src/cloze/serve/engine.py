@@ -57,7 +57,7 @@ class PromptScoresKey:
 class AloneKey:
     """A computation that is in no batch with others."""
 
-    model: str
+    model: ServedModel
     compute: Callable[[Model], Any]
 
 
@@ -152,7 +152,7 @@ class Engine:
             cost = await self._tokenize(count, loaded)
             self._check_tokens(reservation, cost)
             log_request(model=served.name, function=function, inputs=1, tokens=cost)
-            work = self.batcher.submit(AloneKey(served.name, compute), [None], [cost])
+            work = self.batcher.submit(AloneKey(served, compute), [None], [cost])
             (found,) = await self._limit_time(work)
         if isinstance(found, BaseException):
             raise found
