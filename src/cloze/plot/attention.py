@@ -27,7 +27,7 @@ from cloze.plot.attention_data import (
     select_weights,
 )
 from cloze.plot.axes import FONT, draw_heading, draw_text, text_width
-from cloze.plot.format import format_percent
+from cloze.plot.format import format_percent, shorten_text
 from cloze.plot.svg import MARGIN, WIDE, Element, Figure, json_script
 
 MAX_VALUES = 1_000_000  # weights in `data`; of more, only the largest are listed
@@ -231,7 +231,9 @@ class AttentionFigure(Figure):
         longest = max(len(one.queries.tokens), len(one.keys.tokens), 1)
         row = min(max(_TALL / longest, _ROW[0]), _ROW[1])
         size = min(FONT, 0.9 * row)
-        names = [_shorten(token) for token in (*one.queries.tokens, *one.keys.tokens)]
+        names = [
+            shorten_text(token, _MAX_NAME) for token in (*one.queries.tokens, *one.keys.tokens)
+        ]
         side = max(map(text_width, names), default=0.0) * size / FONT + 8
         left, right = side, _LEFT_PART - side
         heads = range(len(one.heads))
@@ -259,10 +261,12 @@ class AttentionFigure(Figure):
                 parts.append(
                     Element("rect", x=0, y=top, width=left - 1, height=row, rx=4, class_="marked")
                 )
-            parts.append(draw_text(_shorten(token), left - 6, y, class_="end", font_size=size))
+            parts.append(
+                draw_text(shorten_text(token, _MAX_NAME), left - 6, y, class_="end", font_size=size)
+            )
         for number, token in enumerate(one.keys.tokens):
             y = _TOP + (number + 0.5) * row + 0.35 * size
-            parts.append(draw_text(_shorten(token), right + 6, y, font_size=size))
+            parts.append(draw_text(shorten_text(token, _MAX_NAME), right + 6, y, font_size=size))
         return parts, _TOP + longest * row + 8
 
     def _list_lines(
@@ -389,7 +393,3 @@ def _draw_picture(
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     middle = (x + to_x) / 2
     return f"M{x:.1f} {y:.1f}C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
-
-
-def _shorten(token: str) -> str:
-    return token if len(token) <= _MAX_NAME else f"{token[: _MAX_NAME - 1]}…"

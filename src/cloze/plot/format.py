@@ -1,6 +1,7 @@
 """Format numbers, fractions, sizes and durations for people."""
 
 import math
+import unicodedata
 from collections.abc import Sequence
 
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -77,6 +78,16 @@ def _num_decimals(step: float) -> int:
 
 def _format_three_digits(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"  # noqa: PLR2004
+
+
+def shorten_text(text: str, longest: int) -> str:
+    """The beginning of a text of more than `longest` characters; wide characters count twice."""
+    room = longest
+    for number, letter in enumerate(text):
+        room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if room < 0:
+            return f"{text[: max(number - 1, 1)]}…"
+    return text
 
 
 def _shorten_exponent(text: str) -> str:

@@ -17,16 +17,16 @@ _GRAY = "#8a94a3"  # of what has no pattern: the last two names
 
 @dataclass(frozen=True, kw_only=True)
 class HeadOverview(Figure):
-    """A cell for each layer (rows) and head: the name of a pattern, and its share from 0 to 1."""
+    """A cell for each layer (rows) and head: a pattern, by its number, and its share (0 to 1)."""
 
     title: str
-    cells: Sequence[Sequence[tuple[str, float]]]
+    cells: Sequence[Sequence[tuple[int, float]]]
     names: Sequence[str]  # of all patterns, in the order of their colors; the last two are gray
     note: str = ""
 
     @property
     def data(self) -> dict[str, Any]:
-        cells = [[list(cell) for cell in row] for row in self.cells]
+        cells = [[[self.names[number], share] for number, share in row] for row in self.cells]
         return {"kind": "head-overview", "title": self.title, "cells": cells}
 
     @property
@@ -39,7 +39,7 @@ class HeadOverview(Figure):
         return Element("figure", self.svg(), *note, class_="wide")
 
     def svg(self, *children: Element) -> Element:
-        shown = self._count_names()
+        shown = self._count_heads()
         height = _TOP + _ROW * max(len(self.cells), len(shown)) + 8
         return Element(
             "svg",
@@ -52,7 +52,7 @@ class HeadOverview(Figure):
             viewBox=f"{-MARGIN} {-MARGIN} {self.width + 2 * MARGIN:.0f} {height + 2 * MARGIN:.0f}",
             role="img",
             aria_label=f"{self.title}: "
-            + ", ".join(f"{count} heads {name}" for name, count in shown.items()),
+            + ", ".join(f"{count} heads {self.names[number]}" for number, count in shown.items()),
         )
 
     @property
@@ -63,13 +63,12 @@ class HeadOverview(Figure):
     def _legend_width(self) -> float:
         return max(map(text_width, self.names)) + 80
 
-    def _count_names(self) -> dict[str, int]:
+    def _count_heads(self) -> dict[int, int]:
         """The patterns that occur, and the number of their heads."""
-        found = [name for row in self.cells for name, _ in row]
-        return {name: found.count(name) for name in self.names if name in found}
+        found = [number for row in self.cells for number, _ in row]
+        return {number: found.count(number) for number in sorted(set(found))}
 
-    def _color(self, name: str) -> str:
-        number = list(self.names).index(name)
+    def _color(self, number: int) -> str:
         colored = len(self.names) - 2
         return color_head(number, colored) if number < colored else _GRAY
 
@@ -85,13 +84,14 @@ class HeadOverview(Figure):
 
     def _draw_cells(self) -> Iterator[Element]:
         for layer, row in enumerate(self.cells):
-            for head, (name, share) in enumerate(row):
+            for head, (number, share) in enumerate(row):
                 x, y = _LEFT + head * self._cell, _TOP + layer * _ROW
-                title = f"layer {layer + 1}, head {head + 1}: {name}, {format_percent(share)}"
-                is_gray = name in self.names[-2:]
-                opacity = (
-                    (0.35 if name == self.names[-2] else 0.12) if is_gray else 0.2 + 0.55 * share
+                title = (
+                    f"layer {layer + 1}, head {head + 1}: {self.names[number]}, "
+                    f"{format_percent(share)}"
                 )
+                grays = {len(self.names) - 2: 0.35, len(self.names) - 1: 0.12}
+                opacity = grays.get(number, min(0.2 + 0.55 * share, 0.75))
                 yield Element(
                     "rect",
                     Element("title", title),
@@ -100,18 +100,19 @@ class HeadOverview(Figure):
                     width=self._cell - 2,
                     height=_ROW - 2,
                     rx=3,
-                    fill=self._color(name),
-                    fill_opacity=f"{min(opacity, 0.75):.2f}",
+                    fill=self._color(number),
+                    fill_opacity=f"{opacity:.2f}",
                 )
-                if not is_gray:
+                if number not in grays:
                     text = f"{100 * share:.0f}"
                     yield draw_text(text, x + self._cell / 2, y + _ROW / 2 + 4, class_="middle")
 
-    def _draw_legend(self, shown: dict[str, int]) -> Iterator[Element]:
+    def _draw_legend(self, shown: dict[int, int]) -> Iterator[Element]:
         x = _LEFT + self._cell * len(self.cells[0]) + 24
-        for number, (name, count) in enumerate(shown.items()):
-            y = _TOP + number * _ROW
-            yield Element("rect", x=x, y=y + 6, width=14, height=14, rx=3, fill=self._color(name))
-            yield draw_text(name, x + 22, y + _ROW / 2 + 4)
-            end = x + 44 + max(map(text_width, shown))
+        end = x + 44 + max(text_width(self.names[number]) for number in shown)
+        for row, (number, count) in enumerate(shown.items()):
+            y = _TOP + row * _ROW
+            color = self._color(number)
+            yield Element("rect", x=x, y=y + 6, width=14, height=14, rx=3, fill=color)
+            yield draw_text(self.names[number], x + 22, y + _ROW / 2 + 4)
             yield draw_text(str(count), end, y + _ROW / 2 + 4, class_="muted end")

@@ -6,7 +6,6 @@ shade.
 """
 
 import math
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any
 
 from cloze.errors import InputError
 from cloze.plot.axes import FONT, draw_heading, draw_text, text_width
-from cloze.plot.format import format_number, format_percent
+from cloze.plot.format import format_number, format_percent, shorten_text
 from cloze.plot.svg import MARGIN, NARROW, WIDE, Element, Figure
 
 _LONGEST = 18  # characters of a name
@@ -113,16 +112,22 @@ class Heatmap(Figure):
         for number, name in enumerate(self.rows):
             middle = layout.top + (number + 0.5) * layout.cell_height
             yield draw_text(
-                _shorten(name), layout.left - 8, middle + 0.35 * size, class_="end", font_size=size
+                shorten_text(name, _LONGEST),
+                layout.left - 8,
+                middle + 0.35 * size,
+                class_="end",
+                font_size=size,
             )
         size = min(FONT, 0.9 * layout.cell_width)
         for number, name in enumerate(self.columns):
             x, y = layout.left + (number + 0.5) * layout.cell_width, layout.top - 8
             if layout.slanted:
                 transform = f"translate({x + 0.35 * size:.1f} {y:.1f}) rotate(-45)"
-                yield Element("text", _shorten(name), transform=transform, font_size=size)
+                yield Element(
+                    "text", shorten_text(name, _LONGEST), transform=transform, font_size=size
+                )
             else:
-                yield draw_text(_shorten(name), x, y, class_="middle", font_size=size)
+                yield draw_text(shorten_text(name, _LONGEST), x, y, class_="middle", font_size=size)
         across, down = (layout.left + layout.right) / 2, (layout.top + layout.bottom) / 2
         if self.row_title:
             transform = f"translate(10 {down:.1f}) rotate(-90)"
@@ -293,18 +298,8 @@ def _format_whole_percent(value: float) -> str:
     return f"{100 * value:.0f}"
 
 
-def _shorten(name: str) -> str:
-    """Shorten a name to `_LONGEST` characters; wide characters count twice."""
-    room = float(_LONGEST)
-    for number, letter in enumerate(name):
-        room -= 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if room < 0:
-            return f"{name[: max(number - 1, 1)]}…"
-    return name
-
-
 def _max_name_width(names: Sequence[str]) -> float:
-    return max((text_width(_shorten(name)) for name in names), default=0.0)
+    return max((text_width(shorten_text(name, _LONGEST)) for name in names), default=0.0)
 
 
 def _clamp(value: float, bounds: tuple[float, float]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.plot.axes import draw_heading, draw_text, text_width
-from cloze.plot.format import format_number
+from cloze.plot.format import format_number, shorten_text
 from cloze.plot.svg import MARGIN, WIDE, Element, Figure
 
 _TOP, _ROW = 30.0, 24.0
@@ -83,7 +83,7 @@ class TokenContexts(Figure):
         peak = max((max(one.values, default=0.0) for one in self.contexts), default=0.0) or 1.0
         value = context.values[context.index]
         yield draw_text(format_number(value), _LEFT - 10, top + 16, class_="end muted")
-        widths = [text_width(_shorten(token)) + 4 for token in context.tokens]
+        widths = [text_width(shorten_text(token, _LONGEST)) + 4 for token in context.tokens]
         middle = _LEFT + (WIDE - _LEFT) / 2
         lefts = {context.index: middle - widths[context.index] / 2}
         x = lefts[context.index]
@@ -112,9 +112,9 @@ class TokenContexts(Figure):
             )
             weight = "650" if index == context.index else None
             yield draw_text(
-                _shorten(token), left + width / 2, top + 16, class_="middle", font_weight=weight
+                shorten_text(token, _LONGEST),
+                left + width / 2,
+                top + 16,
+                class_="middle",
+                font_weight=weight,
             )
-
-
-def _shorten(token: str) -> str:
-    return token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}…"

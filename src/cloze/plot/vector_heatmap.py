@@ -11,6 +11,7 @@ from typing import Any
 
 from cloze.errors import InputError
 from cloze.plot.axes import ROW, draw_heading, draw_text, text_width
+from cloze.plot.format import shorten_text
 from cloze.plot.svg import MARGIN, WIDE, Element, Figure
 
 LIMIT = 2.0
@@ -21,6 +22,7 @@ _TOP = 54.0
 _KEY = 160.0  # width of the color scale
 _MAX_RECTANGLES = 8000  # more cells are drawn as paths of 32 colors, which are much shorter
 _LEVELS = 16  # of each sign
+_LONGEST = 40  # characters of a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +83,10 @@ class VectorHeatmap(Figure):
     def _draw_cells(self) -> Iterator[Element]:
         # one pixel higher if rows touch, for the same reason as below
         tall, gap = self._height, 3 if self._height == _HEIGHT else -1
-        left = 10 + max(map(text_width, self.rows))
+        names = [shorten_text(name, _LONGEST) for name in self.rows]
+        left = 10 + max(map(text_width, names))
         cell = (WIDE - left) / len(self.values[0])
-        for number, (name, values) in enumerate(zip(self.rows, self.values, strict=True)):
+        for number, (name, values) in enumerate(zip(names, self.values, strict=True)):
             top = _TOP + number * tall
             yield draw_text(name, left - 8, top + tall / 2 + 3, class_="end")
             if len(self.rows) * len(values) > _MAX_RECTANGLES:

@@ -20,6 +20,7 @@
     const show = (n) => {
       at = n;
       ring.setAttribute("visibility", n < 0 ? "hidden" : "visible");
+      ring.classList.toggle("pinned", n >= 0 && n === pinned);
       box.hidden = n < 0;
       if (n < 0) { announce(""); return; }
       const { name, detail, group, at: [x, y] } = points[n];
@@ -65,7 +66,7 @@
       if (step) {
         const place = at < 0 ? (step > 0 ? -1 : order.length) : order.indexOf(at);
         show(order[Math.min(order.length - 1, Math.max(0, place + step))]);
-      } else if (event.key === "Enter" || event.key === " ") pinned = pinned === at ? -1 : at;
+      } else if (event.key === "Enter" || event.key === " ") { pinned = pinned === at ? -1 : at; show(at); }
       else if (event.key === "Escape") { pinned = -1; show(-1); }
       else return;
       event.preventDefault();

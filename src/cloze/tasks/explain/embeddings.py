@@ -14,7 +14,7 @@ from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.interpret.projection import Projection, compute_cosines, project_vectors
 from cloze.models.word2vec import normalize_vectors
-from cloze.plot.format import format_percent
+from cloze.plot.format import format_percent, shorten_text
 from cloze.plot.heatmap import Heatmap
 from cloze.plot.page import PagePart
 from cloze.plot.scatter import Point, Scatter
@@ -71,7 +71,7 @@ def embeddings(
         names, by_layer = _embed_tokens(opened, texts[0], numbers, special_tokens)
         what, data = "tokens", {"tokens": names}
     else:
-        names = [_shorten(one) for one in texts]
+        names = [shorten_text(one, _NAME) for one in texts]
         by_layer = [embed(opened, texts, layers=number, pooling=pooling) for number in numbers]
         what, data = "texts", {"texts": texts}
     figures: list[PagePart] = []
@@ -189,7 +189,3 @@ def describe_map(projection: Projection) -> str:
     return (
         f"first two principal components, {format_percent(projection.explained, 0)} of the variance"
     )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"

@@ -225,10 +225,11 @@ def _draw(found: HeadPatterns, num_texts: int) -> list[Any]:
         "there are such tokens; “equal” is that of a head that attends to all tokens equally. "
         f"“{BROAD}” is the entropy of the weights, divided by that of equal weights. {note}"
     )
+    patterns = [*found.names, OTHER]
     overview = HeadOverview(
         title="What each head does",
-        cells=found.classify(),
-        names=[*found.names, OTHER],
+        cells=[[(patterns.index(name), share) for name, share in row] for row in found.classify()],
+        names=patterns,
         note="The pattern with the largest part of the attention of each head, if it is at least "
         "25 % more than that of equal weights; in percent. Broad heads attend to many tokens.",
     )

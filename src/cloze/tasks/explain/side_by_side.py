@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloze.checkpoint.model import Model
+from cloze.plot.format import shorten_text
 from cloze.plot.view import View
 
 _MAX_TITLE = 80  # characters
@@ -17,7 +18,7 @@ def title_views(views: Sequence[View], inputs: Sequence[tuple[Any, ...]]) -> lis
     texts = [" / ".join(text for text in rest if isinstance(text, str)) for _, *rest in inputs]
     columns = [names for names in (models, texts) if len(set(names)) > 1] or [models]
     return [
-        replace(view, title=_shorten(" – ".join(names)))
+        replace(view, title=shorten_text(" – ".join(names), _MAX_TITLE))
         for view, names in zip(views, zip(*columns, strict=True), strict=True)
     ]
 
@@ -28,7 +29,3 @@ def _name_model(model: object) -> str:
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
     return type(model).__name__
-
-
-def _shorten(title: str) -> str:
-    return title if len(title) <= _MAX_TITLE else title[: _MAX_TITLE - 1] + "…"
