@@ -45,6 +45,7 @@ class Heatmap(Figure):
     shades: Sequence[Sequence[float]] | None = None
     shade_title: str = ""  # meaning of the shade, for the tooltip: "of the row"
     signed: bool = False  # negative values have a color of their own
+    same_decimals: bool = False  # whether all numbers have as many decimals as the largest
     texts: Sequence[Sequence[str]] | None = None  # shown in the cells in place of the numbers
     note: str = ""
 
@@ -258,7 +259,7 @@ def _choose_number_format(
     ways: tuple[Callable[[float], str], ...] = (_format_plain, format_number, _format_brief)
     if heatmap.percent:
         ways = (format_percent, _format_whole_percent)
-    elif heatmap.signed:
+    elif heatmap.signed or heatmap.same_decimals:
         ways = (_make_fixed_format(real, 2), _make_fixed_format(real, 1))
     size = 0.0
     for write in ways:

@@ -116,6 +116,14 @@ def test_numbers_are_as_long_as_there_is_room_for():
     assert written(heat([[1234] * 200])) == []  # too many to be read: shades alone
 
 
+def test_numbers_can_have_the_same_decimals():
+    made = heat([[28.734, 0.0084, 0.0], [3.48e-5, 4.5, 12.0]], same_decimals=True)
+    words = {text.text for text in drawn(made).iter("text")}
+    assert {"28.7", "0", "4.5", "12.0"} <= words
+    assert "0.0084" not in words
+    assert made.data["values"][0][1] == 0.0084
+
+
 def test_the_data_are_exact_and_plain():
     made = heat([[0.1 + 0.2, math.nan], [np.float32(0.1), None]], row_title="a", column_title="b")
     assert made.data == {

@@ -125,6 +125,7 @@ def _draw_layer(
             shades=[_scale(values) for values in means],
             rows=[f"{name} gate" for name in entry["mean_gates"]],
             columns=shown,
+            same_decimals=True,
             note="The shade goes from the smallest to the largest value of each gate.",
         )
     ]

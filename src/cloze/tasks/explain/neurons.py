@@ -29,10 +29,10 @@ from cloze.interpret.neurons import (
     select_active_neurons,
 )
 from cloze.plot.format import format_percent
-from cloze.plot.heatmap import Heatmap
 from cloze.plot.page import PagePart
 from cloze.plot.token_contexts import TokenContext, TokenContexts
 from cloze.plot.token_curves import Curve, TokenCurves
+from cloze.plot.value_grid import ValueGrid
 from cloze.plot.view import View
 from cloze.progress import ProgressOption
 from cloze.tasks.explain.open_model import open_model
@@ -234,13 +234,15 @@ def _explain_text(
         for name, row in zip(names, rows, strict=True)
     ]
     figures.append(
-        Heatmap(
+        ValueGrid(
             title=f"The {len(rows)} most active neurons",
             rows=names,
             columns=read.tokens,
             row_title="neuron",
             column_title="token",
+            value_title="activation",
             values=[read.values[row].tolist() for row in rows],
+            same_decimals=True,
             note="A neuron is written LAYER:NUMBER"
             + ("; neurons of the same cluster are together." if data["clusters"] else "."),
         )

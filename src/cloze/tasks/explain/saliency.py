@@ -302,9 +302,13 @@ def _explain_colors(how: dict[str, Any], *, is_signed: bool) -> str:
     if how["method"] == "leave-one-out":
         what = "The change of the logit without the token"
         return f"{what}." if is_signed else f"{what}, without its sign, as a fraction of the sum."
+    value = "gradient · input" if how["method"] == "gradient" else "the integrated gradients"
     if is_signed:
-        return "Blue tokens speak for the output, orange ones against it: gradient · input."
-    return "The L2 norm of gradient · input, as a fraction of the sum over all tokens."
+        return (
+            "Blue tokens speak for the output, orange ones against it: the sum of "
+            f"{value} over the embedding."
+        )
+    return f"The L2 norm of {value}, as a fraction of the sum over all tokens."
 
 
 def _draw_matrix(

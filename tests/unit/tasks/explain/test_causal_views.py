@@ -99,9 +99,14 @@ def test_patching_moves_the_output_to_that_of_the_other_text():
     assert max(abs(one["change"]) for one in same.data["changes"]) < 1e-5
 
 
-def test_patching_of_texts_without_a_common_mask_is_an_error():
+def test_the_first_masks_of_two_texts_belong_together():
+    model = tiny_model("mlm")
+    view = cloze.explain.patching(model, "[MASK] a b c .", from_text="a [MASK] , d e f")
+    target = view.data["target"]
+    base = cloze.explain.ablation(model, "[MASK] a b c .", target=target).data["base"]
+    assert view.data["base"] == pytest.approx(base, abs=1e-5)
     with raises(InputError, "[MASK]", fix="few words"):
-        cloze.explain.patching(tiny_model("mlm"), "a b c .", from_text="a [MASK] , d e f")
+        cloze.explain.patching(model, "[MASK] a b c .", from_text="a [MASK] , d [MASK] f")
 
 
 def test_unknown_options_and_missing_texts_are_errors():
