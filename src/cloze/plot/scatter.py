@@ -18,6 +18,7 @@ _TOP, _MARGIN = 34.0, 60.0
 _HEIGHTS = (320.0, 760.0)
 _NARROW_HEIGHT = 250.0  # of the points of a narrow plot, at most
 _RADIUS = 4.0
+_MARK = 1.5  # size of the shapes of groups, compared with those of line charts
 _STEPS = (7.0, 14.0, 24.0)  # distances of a name from its point
 
 
@@ -202,7 +203,7 @@ class Scatter(Figure):
 def _draw_mark(x: float, y: float, color: int, *children: Element) -> Element:
     """A point in the color and the shape of its group."""
     shape = MARKERS[1 + color % (len(MARKERS) - 1)]
-    where = f"translate({format_coordinate(x)} {format_coordinate(y)})"
+    where = f"translate({format_coordinate(x)} {format_coordinate(y)}) scale({_MARK})"
     return Element(
         "path", *children, d=shape, class_=f"mark c{color % NUM_COLORS}", transform=where
     )

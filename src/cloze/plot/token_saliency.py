@@ -4,6 +4,7 @@ With its script, the output under the pointer (its name, or the generated token)
 by its own values.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,6 +89,7 @@ class TokenSaliency(Figure):
         values = {
             "tokens": list(self.tokens),
             "signed": self.is_signed,
+            "decimals": self._decimals,
             "opacity": MAX_OPACITY,
             "columns": [
                 {
@@ -175,9 +177,16 @@ class TokenSaliency(Figure):
                 data_token=number,
             )
 
+    @cached_property
+    def _decimals(self) -> int:
+        """So many that the largest of all signed values has two digits."""
+        largest = max((abs(value) for one in self.columns for value in one.values), default=0.0)
+        return min(max(0, 1 - math.floor(math.log10(largest))), 20) if largest > 0 else 0
+
     def _format_short(self, value: float) -> str:
         if self.is_signed:
-            return f"{value:+.2g}" if value else ""
+            text = f"{value:+.{self._decimals}f}"
+            return text if text.strip("+-0.") else ""
         return format_percent(value, 0) if value >= _SMALLEST else ""
 
     def _format_exact(self, value: float) -> str:

@@ -20,7 +20,10 @@
 
     const exact = (value) => (data.signed ? (value > 0 ? "+" : "") + format(value) : format(value, true));
     const short = (value) => {
-      if (data.signed) return value ? (value > 0 ? "+" : "") + Number(value.toPrecision(2)) : "";
+      if (data.signed) {
+        const text = value.toFixed(data.decimals);
+        return Number(text) ? (value > 0 ? "+" : "") + text : "";
+      }
       return value >= SMALLEST ? `${Math.round(100 * value)}\u00a0%` : "";
     };
     const paint = () => {

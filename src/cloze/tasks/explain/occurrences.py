@@ -44,6 +44,7 @@ COLORS = ("sense", "layer")
 MAX_OCCURRENCES = 2000
 _CHUNK = 256  # texts that are embedded together
 _CONTEXT = 60  # characters around a word in its point's details
+_SAME = 1e-4  # points that are closer, of vectors of length 1, are the same
 _MAX_NAMED = 24  # points with a name beside them
 
 
@@ -286,12 +287,19 @@ def _draw_map(
     ]
     return Scatter(
         title=title,
-        detail=describe_map(projection) if wide else "",
+        detail=_describe_points(projection, wide=wide),
         points=points,
         legend=groups,
         has_names=named,
         wide=wide,
     )
+
+
+def _describe_points(projection: Projection, *, wide: bool) -> str:
+    """What the axes are, where there is space; and whether all vectors are the same."""
+    if np.ptp(projection.positions, axis=0).max() < _SAME:
+        return "the same vector everywhere"
+    return describe_map(projection) if wide else ""
 
 
 def _draw_separation(

@@ -285,7 +285,7 @@ def _make_view(
     if curves:
         figures += _draw_curves(curves)
     return View(
-        title="Saliency",
+        title=f"Saliency: {columns[0].name}" if len(columns) == 1 else "Saliency",
         figures=figures,
         data={
             "text": input.text,
