@@ -19,14 +19,14 @@ from PIL import Image
 import cloze
 from cloze.plot.view import View
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 from chromium import Browser, start_browser
 from common import minilm
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 ANIMAL = "The animal didn't cross the street because it was too {}."
 REVIEW = "A charming and often funny film, ruined by a lazy ending."
 COUNT = "10 20 30 40"

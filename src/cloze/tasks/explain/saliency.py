@@ -277,7 +277,7 @@ def _make_view(
             detail=TITLES[how["method"]],
             groups=input.groups,
             is_signed=is_signed,
-            note=_explain_colors(how, is_signed=is_signed),
+            note=_explain_colors(how, is_signed=is_signed) + _describe_sum(attributions),
         )
     ]
     if len(columns) > 1 and len(columns) * size <= _MAX_CELLS:
@@ -309,6 +309,18 @@ def _explain_colors(how: dict[str, Any], *, is_signed: bool) -> str:
             f"{value} over the embedding."
         )
     return f"The L2 norm of {value}, as a fraction of the sum over all tokens."
+
+
+def _describe_sum(attributions: Sequence[Attribution]) -> str:
+    """What integrated gradients add up to, if there is one output."""
+    if len(attributions) != 1 or attributions[0].baseline_score is None:
+        return ""
+    (found,) = attributions
+    total = float(found.signed.sum())
+    return (
+        f" The integrated gradients add up to {total:+.3g}: the logit is {found.score:.3g}, and "
+        f"{found.baseline_score:.3g} for the baseline."
+    )
 
 
 def _draw_matrix(
