@@ -48,7 +48,7 @@ LANGUAGE = [
 SNAKE = [
     "The python swallowed a small deer.",
     "A python has no venom and kills by constriction.",
-    "They found a python asleep under the house.",
+    "They found a python asleep under a bridge.",
     "The python lay coiled on a warm rock.",
     "A large python may eat a goat or a pig.",
     "The zoo keeps a python and two crocodiles.",
