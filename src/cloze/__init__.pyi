@@ -30,6 +30,7 @@ from cloze.tasks.fill import fill as fill
 from cloze.tasks.generate import generate as generate
 from cloze.tasks.info import info as info
 from cloze.tasks.music import plot_music as plot_music
+from cloze.tasks.process_files import process_files as process_files
 from cloze.tasks.rerank import rerank as rerank
 from cloze.tasks.score import score as score
 from cloze.tasks.score import score_pairs as score_pairs

@@ -23,6 +23,7 @@ except ImportError:  # not available on Windows
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
+ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 LOCK_FILE = ".lock"  # locked by the process that writes to a folder
 MAX_BYTES = 16 << 20  # far more than any configuration file has
 # of data files, which are easily mistaken for texts

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from cloze.cli.common import (
     INPUT,
     Device,
     Dtype,
+    Force,
     Json,
     ModelFolder,
     Overlap,
@@ -19,6 +20,16 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_answer, print_json_lines
 from cloze.cli.outcomes import Outcomes
+from cloze.cli.processing import (
+    Address,
+    BlockRows,
+    Engine,
+    Out,
+    Workers,
+    check_processing,
+    process_to_files,
+    read_with_errors,
+)
 
 if TYPE_CHECKING:
     from cloze.data.labelled.examples import QuestionExample
@@ -77,6 +88,12 @@ def answer(
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    out: Out = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    block_rows: BlockRows = None,
+    force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -88,7 +105,34 @@ def answer(
             "give a question and a context, or name a file with --file", param_hint="QUESTION"
         )
     outcomes = Outcomes("questions", skip_bad=skip_bad)
-    examples = _read_questions(question, context, files, outcomes)
+    check_processing(out, engine, address, workers, block_rows)
+    read = partial(_read_questions, question, context, files)
+    options: dict[str, Any] = {
+        "top": top,
+        "max_answer_tokens": max_answer_tokens,
+        "allow_no_answer": allow_no_answer,
+        "whole_words": whole_words,
+    }
+    if out is not None:
+        process_to_files(
+            "answer",
+            model,
+            read_with_errors(read, skip_bad=skip_bad),
+            out,
+            outcomes,
+            {**options, "truncation": truncation, "overlap": overlap},
+            engine=engine,
+            address=address,
+            workers=workers,
+            block_rows=block_rows,
+            device=device,
+            dtype=dtype,
+            force=force,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    examples = read(on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
@@ -102,10 +146,7 @@ def answer(
         predict,
         opened,
         task=override_truncation(resolve_task("answer", opened), truncation, overlap),
-        top=top,
-        max_answer_tokens=max_answer_tokens,
-        allow_no_answer=allow_no_answer,
-        whole_words=whole_words,
+        **options,
     )
     how = "truncated, or their contexts were"
     fields = ["question", "context"]
@@ -114,7 +155,11 @@ def answer(
 
 
 def _read_questions(
-    question: str | None, context: str | None, files: list[str] | None, outcomes: Outcomes
+    question: str | None,
+    context: str | None,
+    files: list[str] | None,
+    *,
+    on_error: Any,  # noqa: ANN401
 ) -> "Iterator[QuestionExample]":
     from cloze.data.labelled.examples import Origin, QuestionExample
     from cloze.data.labelled.questions import read_question_examples
@@ -126,5 +171,5 @@ def _read_questions(
         check_contexts(question, text)
         origin = Origin(file="QUESTION", line=1)
         return iter([QuestionExample(question=question, context=text, origin=origin)])
-    examples = read_question_examples(list(files or []), on_error=outcomes.on_error)
+    examples = read_question_examples(list(files or []), on_error=on_error)
     return (replace(example, answers=None) for example in examples)  # they are not used

@@ -11,6 +11,7 @@ from cloze.cli.common import (
     Device,
     Dtype,
     Files,
+    Force,
     Json,
     ModelFolder,
     Overlap,
@@ -25,6 +26,16 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_classify, print_json_lines
 from cloze.cli.outcomes import Outcomes
+from cloze.cli.processing import (
+    Address,
+    BlockRows,
+    Engine,
+    Out,
+    Workers,
+    check_processing,
+    process_to_files,
+    read_with_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +66,12 @@ def classify(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     skip_bad: SkipBad = False,
+    out: Out = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    block_rows: BlockRows = None,
+    force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -72,11 +89,32 @@ def classify(
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     numbered = text_column is not None and text_column.isdigit()
     is_table = is_piped_table or all(map(_is_table_file, tables))
-    examples = (
-        _read_table(tables, text_column, pair_column, pair, outcomes)
+    check_processing(out, engine, address, workers, block_rows)
+    read = (
+        partial(_read_table, tables, text_column, pair_column, pair)
         if tables and (numbered or is_table or pair_column is not None)
-        else _read_texts(texts, files, text_column, pair, outcomes)
+        else partial(_read_texts, texts, files, text_column, pair)
     )
+    if out is not None:
+        process_to_files(
+            "classify",
+            model,
+            read_with_errors(read, skip_bad=skip_bad),
+            out,
+            outcomes,
+            {"top": top, "truncation": truncation, "overlap": overlap},
+            engine=engine,
+            address=address,
+            workers=workers,
+            block_rows=block_rows,
+            device=device,
+            dtype=dtype,
+            force=force,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    examples = read(on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
@@ -110,13 +148,14 @@ def _read_texts(
     files: list[str] | None,
     text_column: str | None,
     pair: str | None,
-    outcomes: Outcomes,
+    *,
+    on_error: Any,  # noqa: ANN401
 ) -> "Iterator[TextExample]":
     from cloze.data.labelled.examples import Origin, TextExample
 
     return (
         TextExample(text=row.text, pair=pair, origin=Origin(file=row.file, line=row.line))
-        for row in read_inputs(texts, files, text_column, on_error=outcomes.on_error)
+        for row in read_inputs(texts, files, text_column, on_error=on_error)
     )
 
 
@@ -144,7 +183,8 @@ def _read_table(
     text_column: str | None,
     pair_column: str | None,
     pair: str | None,
-    outcomes: Outcomes,
+    *,
+    on_error: Any,  # noqa: ANN401
 ) -> "Iterator[TextExample]":
     """Rows of tables; columns are found as in fine-tuning."""
     from cloze.data.labelled.tables import read_text_examples
@@ -154,6 +194,6 @@ def _read_table(
         text_column=text_column,
         pair_column=pair_column,
         label_column=False,
-        on_error=outcomes.on_error,
+        on_error=on_error,
     )
     return (replace(one, pair=one.pair if pair is None else pair) for one in examples)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cloze.errors import ClozeError, InputError
-from cloze.files import is_data_file, open_for_writing
+from cloze.files import ARGUMENT, is_data_file, open_for_writing
 from cloze.terminal import LINES, escape_control_characters
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ FAILED = 1
 INTERRUPTED = 130  # as shells report Ctrl-C
 CLOSED_PIPE = 141  # as shells report a closed pipe (`| head`)
 STDOUT = "standard output"
-ARGUMENT = "TEXT"  # in place of the file, for a text given on the command line
 # sections of the help, after the options of the command itself
 INPUT, GENERAL = "Input", "General"
 

@@ -1,10 +1,9 @@
 """`cloze embed`: embeddings of texts."""
 
-import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,20 +23,28 @@ from cloze.cli.common import (
     TextColumn,
     Texts,
     Truncation,
-    print_note,
     progress,
     read_inputs,
 )
-from cloze.cli.format import print_json
 from cloze.cli.format_vectors import VectorLines, print_json_records, print_vectors
-from cloze.cli.outcomes import Outcomes, add_location
+from cloze.cli.outcomes import Outcomes
+from cloze.cli.processing import (
+    OUTPUT,
+    Address,
+    BlockRows,
+    Engine,
+    Workers,
+    check_processing,
+    exit_on_sigterm,
+    process_to_files,
+    read_with_errors,
+)
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
+    from cloze.data.embedding_records import EmbeddingRecord
+    from cloze.data.result_files import RecordWriter
     from cloze.data.sources import Row
-    from cloze.data.vector_files import EmbeddingRecord, RecordWriter
-
-TERMINATED = 143  # as shells report SIGTERM
 
 
 def embed(
@@ -70,20 +77,27 @@ def embed(
     ] = None,
     truncation: Truncation = None,
     overlap: Overlap = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the vectors to this .npy, .jsonl or .parquet file. A text that fails keeps "
-            "its place: a row of NaN, or an object with its error.",
-        ),
-    ] = None,
     batch_tokens: Annotated[
         int, typer.Option(metavar="N", help="Maximum number of tokens in a batch.")
     ] = 2048,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            rich_help_panel=OUTPUT,
+            help="Write the vectors to this .npy, .jsonl or .parquet file; or to a folder (a name "
+            "without an ending), with a parquet file per block: if the command is interrupted, the "
+            "same command continues it. A text that fails keeps its place: a row of NaN, or its "
+            "error.",
+        ),
+    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    block_rows: BlockRows = None,
     force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -97,51 +111,57 @@ def embed(
     number of the text, token, numbers.
     """
     outcomes = Outcomes("texts", skip_bad=skip_bad)
+    options: dict[str, Any] = {
+        "pooling": pooling,
+        "layers": layers,
+        "normalize": normalize,
+        "truncation": truncation,
+        "overlap": overlap,
+        "batch_tokens": batch_tokens,
+    }
+    check_processing(out, engine, address, workers, block_rows)
+    read = partial(read_inputs, texts, files, text_column)
+    if out is not None:
+        process_to_files(
+            "embed",
+            model,
+            read_with_errors(read, skip_bad=skip_bad),
+            out,
+            outcomes,
+            options,
+            engine=engine,
+            address=address,
+            workers=workers,
+            block_rows=block_rows,
+            device=device,
+            dtype=dtype,
+            force=force,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
     waiting: deque[Row | InputError] = deque()  # rows and errors of rows, not yet written
     on_error: Any = waiting.append if skip_bad else "raise"
-    inputs = read_inputs(texts, files, text_column, on_error=on_error)
+    inputs = read(on_error=on_error)
 
     from cloze.checkpoint.load import load
-    from cloze.data.vector_files import check_vector_format, open_vector_file
-    from cloze.files import check_output_path
 
-    by_token = pooling == "none"
-    if out is not None:
-        check_vector_format(check_output_path(out, force, file=True), by_token=by_token)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
 
     from cloze.tasks.embed import embed_stream
 
+    by_token = pooling == "none"
     write: RecordWriter = print_vectors if sys.stdout.isatty() else VectorLines(by_token=by_token)
+    if as_json:
+        write = print_json_records
     found: list[EmbeddingRecord] = []  # on a terminal, where they and the bar would be mixed
-    with ExitStack() as stack:
-        stack.enter_context(_exit_on_sigterm())
-        show = stack.enter_context(progress(quiet))
-        if out is not None:
-            write = stack.enter_context(open_vector_file(out, by_token=by_token))
-        elif as_json:
-            write = print_json_records
-        stream = embed_stream(
-            opened,
-            _queue_texts(inputs, waiting),
-            pooling=pooling,
-            layers=layers,
-            normalize=normalize,
-            truncation=truncation,
-            overlap=overlap,
-            batch_tokens=batch_tokens,
-            progress=show,
-        )
-        consume = found.extend if out is None and sys.stdout.isatty() else write
-        for records in _take_batches(stream, waiting, outcomes, keep_bad=out is not None):
+    with exit_on_sigterm(), progress(quiet) as show:
+        stream = embed_stream(opened, _queue_texts(inputs, waiting), progress=show, **options)
+        consume = found.extend if sys.stdout.isatty() else write
+        for records in _take_batches(stream, waiting, outcomes):
             consume(records)
     if found:
         write(found)
-    if out and as_json:
-        print_json(outcomes.summary(out))
-    if out and not quiet:
-        done = f"{outcomes.num_succeeded:,} of {outcomes.count:,} texts embedded"
-        print_note(f"{done}: {out}")
     outcomes.finish(f"truncated to {opened.max_length:,} tokens")
 
 
@@ -149,11 +169,9 @@ def _take_batches(
     stream: "Iterable[Sequence[EmbeddingRecord]]",
     waiting: "deque[Row | InputError]",
     outcomes: Outcomes,
-    *,
-    keep_bad: bool,
 ) -> "Iterator[list[EmbeddingRecord]]":
     for records in chain(stream, [[]]):  # the last one for errors at the end
-        if taken := list(_take_records(records, waiting, outcomes, keep_bad=keep_bad)):
+        if taken := list(_take_records(records, waiting, outcomes)):
             yield taken
 
 
@@ -161,14 +179,10 @@ def _take_records(
     records: "Iterable[EmbeddingRecord]",
     waiting: "deque[Row | InputError]",
     outcomes: Outcomes,
-    *,
-    keep_bad: bool,
 ) -> "Iterator[EmbeddingRecord]":
-    """Count records, and those of rows between them that could not be read.
-
-    With `keep_bad` rows that failed keep their place in the output even if they are skipped.
-    """
-    from cloze.data.vector_files import EmbeddingRecord
+    """Count records, and those of rows between them that could not be read."""
+    from cloze.data.embedding_records import EmbeddingRecord
+    from cloze.tasks.inputs import add_location
 
     remaining = iter(records)
     while waiting:
@@ -179,18 +193,8 @@ def _take_records(
             return
         waiting.popleft()
         error = record.error and add_location(record.error, row)
-        if outcomes.add(error, record.truncated_chars) or keep_bad:
+        if outcomes.add(error, record.truncated_chars):
             yield record
-
-
-@contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that no partial file remains."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _queue_texts(inputs: "Iterable[Row]", waiting: "deque[Row | InputError]") -> Iterator[str]:

@@ -7,7 +7,7 @@ from cloze.cli.format import print_json_lines, print_table
 from cloze.terminal import escape_control_characters
 
 if TYPE_CHECKING:
-    from cloze.data.vector_files import EmbeddingRecord, Vectors
+    from cloze.data.embedding_records import EmbeddingRecord, Vectors
 
 SHOWN_NUMBERS = 6  # of a vector
 

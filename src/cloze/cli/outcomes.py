@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import typer
 
-from cloze.cli.common import ARGUMENT, FAILED, Skipped, print_note, progress
+from cloze.cli.common import FAILED, Skipped, print_note, progress
 from cloze.errors import InputError, TruncationWarning
 from cloze.progress import ProgressCallback
 
@@ -49,6 +49,13 @@ class Outcomes:
             self.skipped(error)
             return not self.skip_bad
         return True
+
+    def count_rows(self, rows: int, failed: int, truncated: int, truncated_chars: int) -> None:
+        """Count inputs whose errors were reported already, at least the first ones."""
+        self.count += rows
+        self.skipped.count = failed
+        self.truncated += truncated
+        self.truncated_chars += truncated_chars
 
     def finish(self, how: str = "truncated") -> None:
         """Print how many inputs were truncated (`how`) and failed; exit with 1 if any failed."""
@@ -101,7 +108,7 @@ class Outcomes:
         fields: Sequence[str] | Mapping[str, str],
         show: ProgressCallback,
     ) -> Iterator[Any]:
-        from cloze.tasks.inputs import Failure, predict_each
+        from cloze.tasks.inputs import Failure, add_location, predict_each
 
         def call(some: Sequence[Any]) -> Sequence[Any]:
             with ignore_truncation():
@@ -125,11 +132,3 @@ def ignore_truncation() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TruncationWarning)
         yield
-
-
-def add_location(error: InputError, row: Any) -> InputError:  # noqa: ANN401
-    """The error with the file and line of a row, unless it names them."""
-    file = getattr(row, "file", ARGUMENT)
-    if file == ARGUMENT or error.problem.startswith(f"{file}:"):
-        return error
-    return InputError(f"{file}:{row.line}: {error.problem}", fix=error.fix)

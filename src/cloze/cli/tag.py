@@ -9,6 +9,7 @@ from cloze.cli.common import (
     Device,
     Dtype,
     Files,
+    Force,
     Json,
     ModelFolder,
     Overlap,
@@ -21,6 +22,16 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_json_lines, print_tag
 from cloze.cli.outcomes import Outcomes
+from cloze.cli.processing import (
+    Address,
+    BlockRows,
+    Engine,
+    Out,
+    Workers,
+    check_processing,
+    process_to_files,
+    read_with_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +57,12 @@ def tag(
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
+    out: Out = None,
+    engine: Engine = "local",
+    address: Address = None,
+    workers: Workers = None,
+    block_rows: BlockRows = None,
+    force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
     as_json: Json = False,
@@ -53,7 +70,28 @@ def tag(
 ) -> None:
     """Find named entities or other tagged spans in texts, with character offsets."""
     outcomes = Outcomes("texts", skip_bad=skip_bad)
-    inputs = read_inputs(texts, files, text_column, on_error=outcomes.on_error)
+    check_processing(out, engine, address, workers, block_rows)
+    read = partial(read_inputs, texts, files, text_column)
+    if out is not None:
+        process_to_files(
+            "tag",
+            model,
+            read_with_errors(read, skip_bad=skip_bad),
+            out,
+            outcomes,
+            {"aggregation": aggregation, "truncation": truncation, "overlap": overlap},
+            engine=engine,
+            address=address,
+            workers=workers,
+            block_rows=block_rows,
+            device=device,
+            dtype=dtype,
+            force=force,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    inputs = read(on_error=outcomes.on_error)
 
     from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation

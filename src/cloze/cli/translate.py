@@ -25,7 +25,7 @@ from cloze.cli.format import (
     print_json_lines,
     print_translate,
 )
-from cloze.cli.outcomes import Outcomes, add_location, ignore_truncation
+from cloze.cli.outcomes import Outcomes, ignore_truncation
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def translate(
         check_output_path(out, force, file=True)
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
 
+    from cloze.tasks.inputs import add_location
     from cloze.tasks.translate import translate
 
     errors: dict[int, InputError] = {}

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from cloze.data.config import CorpusOptions, Segmenter
 from cloze.data.corpus import DESCRIPTION, SHARDS, Corpus, CorpusSummary, make_description
 from cloze.data.document_chunks import DocumentChunk, DocumentChunks
-from cloze.data.document_encoder import SEGMENTERS, DocumentEncoder, EncoderSettings
+from cloze.data.document_encoder import SEGMENTERS, Document, DocumentEncoder, EncoderSettings
 from cloze.data.encoder_workers import EncoderWorkers
+from cloze.data.map_blocks import Engine, ExecutorOptions, map_blocks
 from cloze.data.shards import (
     Array,
     Shard,
@@ -67,14 +68,16 @@ def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
     options: CorpusOptions | None = None,
     *,
     workers: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     progress: Callable[[PreparationProgress], object] | None = None,
     on_skip: Callable[[InputError], object] | None = None,
 ) -> Corpus:
     """Prepare a corpus from text, or open it if it was already prepared from the same text.
 
-    The result does not depend on the number of workers. An interrupted run continues with the
-    shards that exist; if the text, tokenizer or options have changed, only the shards that are
-    affected are written again.
+    The result does not depend on the number of workers or the engine. An interrupted run continues
+    with the shards that exist; if the text, tokenizer or options have changed, only the shards that
+    are affected are written again.
 
     Args:
         sources: files, folders, globs or iterables, as for `cloze.data.sources.read_rows`.
@@ -82,10 +85,17 @@ def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
         folder: folder of the corpus; it is created if it does not exist.
         options: see `CorpusOptions`.
         workers: number of processes (default: the available cores).
+        engine: local, or ray: then the workers are those of a Ray cluster, whose machines share
+            the folder.
+        address: HOST:PORT of a running Ray cluster. Default: Ray is started on this machine.
         progress: called with the progress after every shard.
         on_skip: called with the error of each row that is skipped (`options.skip_bad`).
     """
     path, options = Path(folder), options or CorpusOptions()
+    is_ray = engine == "ray"
+    executor = ExecutorOptions(
+        engine=engine, address=address, workers=workers if is_ray else None, use_gpu=False
+    )
     settings = EncoderSettings.from_tokenizer(
         tokenizer, options.sentences, resolve_segmenter(options)
     )
@@ -97,7 +107,13 @@ def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
             # another process may have prepared it while this one waited for the lock
             if is_comparable and (ready := _find_by_fingerprint(path, fingerprint)):
                 return ready
-            preparation = _Preparation(path, settings, options, workers or _count_cores(), on_skip)
+            preparation = _Preparation(
+                path,
+                settings,
+                options,
+                executor if is_ray else workers or _count_cores(),
+                on_skip,
+            )
             for state in preparation.run(sources):
                 if progress:
                     progress(state)
@@ -120,7 +136,7 @@ class _Preparation:
         folder: Path,
         settings: EncoderSettings,
         options: CorpusOptions,
-        workers: int,
+        workers: int | ExecutorOptions,  # processes of this machine, or of a Ray cluster
         on_skip: Callable[[InputError], object] | None,
     ) -> None:
         self._folder, self._settings, self._options = folder, settings, options
@@ -242,26 +258,28 @@ class _Preparation:
         chunks = iter(chunks)
         head = list(islice(chunks, 2))
         chunks = chain(head, chunks)
-        if self._workers == 1 or len(head) <= 1:
-            encode = DocumentEncoder(self._settings)
-            for chunk in chunks:
-                planned = self._plan_shard(chunk)
-                if not planned.is_reused:
-                    write_shard(planned.path, encode(chunk.documents))
-                yield planned
+        if isinstance(self._workers, int) and self._workers > 1 and len(head) > 1:
+            with EncoderWorkers(self._workers, self._settings) as workers:
+                yield from self._write_in_parallel(chunks, workers)
             return
-        with EncoderWorkers(self._workers, self._settings) as workers:
-            yield from self._write_in_parallel(chunks, workers)
+        # a single chunk is not worth the start of workers
+        executor = None if isinstance(self._workers, int) or len(head) <= 1 else self._workers
+        yield from map_blocks(
+            _ShardWriter(self._settings, Path.cwd()), self._plan_jobs(chunks), executor
+        )
+
+    def _plan_jobs(self, chunks: Iterable[DocumentChunk]) -> Iterator["_ShardJob"]:
+        for chunk in chunks:
+            planned = self._plan_shard(chunk)
+            yield planned, None if planned.is_reused else chunk.documents
 
     def _write_in_parallel(
         self, chunks: Iterable[DocumentChunk], workers: EncoderWorkers
     ) -> Iterator["_PlannedShard"]:
+        assert isinstance(self._workers, int)
         waiting: deque[tuple[_PlannedShard, Future[None] | None]] = deque()
-        for chunk in chunks:
-            planned = self._plan_shard(chunk)
-            future = (
-                None if planned.is_reused else workers.write_shard(planned.path, chunk.documents)
-            )
+        for planned, documents in self._plan_jobs(chunks):
+            future = None if documents is None else workers.write_shard(planned.path, documents)
             waiting.append((planned, future))
             # at most one chunk per worker and one more, so that memory use is bounded
             if len(waiting) > self._workers + 1:
@@ -289,6 +307,28 @@ class _PlannedShard:
     continues: bool  # the first document continues the last one of the previous shard
     size: int  # bytes of text
     file: str  # of the last row
+
+
+_ShardJob = tuple[_PlannedShard, list[Document] | None]  # None: the shard exists
+
+
+@dataclass(frozen=True)
+class _ShardWriter:
+    """Makes a function that encodes documents and writes their shard, in a worker."""
+
+    settings: EncoderSettings
+    folder: Path  # that paths are relative to; workers may run in another one
+
+    def __call__(self) -> Callable[[_ShardJob], _PlannedShard]:
+        encode, folder = DocumentEncoder(self.settings), self.folder
+
+        def write(job: _ShardJob) -> _PlannedShard:
+            planned, documents = job
+            if documents is not None:
+                write_shard(folder / planned.path, encode(documents))
+            return planned
+
+        return write
 
 
 def choose_held_out(hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:

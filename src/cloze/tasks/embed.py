@@ -19,7 +19,7 @@ from cloze.checkpoint.model import Model
 from cloze.config import one_of
 from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
-from cloze.data.vector_files import EmbeddingRecord
+from cloze.data.embedding_records import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS

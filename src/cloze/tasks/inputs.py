@@ -21,7 +21,7 @@ from cloze.checkpoint.model import (
 from cloze.config import one_of
 from cloze.data.objects import Frame, is_table, open_rows
 from cloze.errors import InputError, TruncationWarning
-from cloze.files import is_data_file
+from cloze.files import ARGUMENT, is_data_file
 from cloze.models.registry import Kind
 
 if TYPE_CHECKING:
@@ -263,19 +263,27 @@ class Failure:
         return {**self.inputs, "error": self.error.problem}
 
 
+def add_location(error: InputError, row: Any) -> InputError:  # noqa: ANN401
+    """The error with the file and line of a row, unless it names them."""
+    file = getattr(row, "file", ARGUMENT)
+    if file == ARGUMENT or error.problem.startswith(f"{file}:"):
+        return error
+    return InputError(f"{file}:{row.line}: {error.problem}", fix=error.fix)
+
+
 def predict_each(
     predict: Callable[[Sequence[T]], Sequence[R]], inputs: Iterable[T], *, chunk: int = CHUNK
 ) -> Iterator[tuple[T, R | InputError]]:
     """Yield each input with its prediction or its error; an error does not stop the others."""
     remaining = iter(inputs)
     while batch := list(islice(remaining, chunk)):
-        yield from zip(batch, _isolate_errors(predict, batch), strict=True)
+        yield from zip(batch, isolate_errors(predict, batch), strict=True)
 
 
-def _isolate_errors(
+def isolate_errors(
     predict: Callable[[Sequence[T]], Sequence[R]], inputs: Sequence[T]
 ) -> list[R | InputError]:
-    """Split the inputs in halves until those that fail are alone.
+    """The prediction or the error of each input; halves are split until those that fail are alone.
 
     This is cheap: functions encode and check all inputs before they compute anything.
     """
@@ -285,4 +293,4 @@ def _isolate_errors(
         if len(inputs) == 1:
             return [error]
         half = len(inputs) // 2
-        return _isolate_errors(predict, inputs[:half]) + _isolate_errors(predict, inputs[half:])
+        return isolate_errors(predict, inputs[:half]) + isolate_errors(predict, inputs[half:])

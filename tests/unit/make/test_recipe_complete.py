@@ -42,6 +42,7 @@ def test_a_shipped_recipe_has_the_values_it_was_published_with(name):
     added |= {f"vocabulary.{one}" for one in ("kind", "byte_fallback", "extra_tokens")}
     added |= {"sampling.phase1_max_length", "sampling.phase1_fraction"}
     added |= {f"transfer.{one}" for one in ("classifier", "tagger", "kernel_size", "mix_penalty")}
+    added |= {"data.engine", "data.address"}
     added |= {"schedule.min_factor", "transfer.concat_pooling"}
     added |= {path for path in found if path.startswith("language_model.")}
     if name == "word2vec":

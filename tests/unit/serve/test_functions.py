@@ -6,7 +6,7 @@ import math
 import pytest
 
 import cloze
-from cloze.data.vector_files import EmbeddingRecord
+from cloze.data.embedding_records import EmbeddingRecord
 from cloze.serve.functions import FUNCTIONS, list_options, make_schema
 from translators import TEXTS
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.data.batch import batch_by_tokens
-from cloze.data.vector_files import EmbeddingRecord, open_vector_file
+from cloze.data.embedding_records import EmbeddingRecord
+from cloze.data.result_files import open_result_file
 from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.build import build
@@ -214,7 +215,7 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
     broken = EmbeddingRecord(text="the cat", vectors=np.array([1.0, np.nan], np.float32))
     with (
         raises(InputError, "the cat"),
-        open_vector_file(tmp_path / "v.jsonl") as write,
+        open_result_file(tmp_path / "v.jsonl", "embed") as write,
     ):
         write([broken])
     assert list(tmp_path.iterdir()) == []

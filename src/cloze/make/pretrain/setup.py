@@ -373,6 +373,8 @@ def _prepare_corpus(
         corpus_folder,
         table,
         workers=table.workers,
+        engine=table.engine,
+        address=table.address,
         progress=_corpus_progress(callbacks),
     )
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cloze.config import Choices, Config, Flag, Help, Range
 from cloze.data.config import SEGMENTER_NAMES, CorpusOptions
+from cloze.data.map_blocks import Engine
 from cloze.errors import ConfigError
 from cloze.text.truncation import Truncation
 
@@ -70,6 +71,19 @@ class CorpusData(CorpusOptions):
         Range(1, 1 << 10),
         Help("Number of processes that prepare the text (default: one per core)"),
         Flag("--workers", "N"),
+    ] = None
+    engine: Annotated[
+        Engine,
+        Help(
+            "Where the text is prepared: local, by processes of this machine, or ray, by workers "
+            "of a Ray cluster, whose machines share the folder of the corpus"
+        ),
+        Flag("--engine", "NAME"),
+    ] = "local"
+    address: Annotated[
+        str | None,
+        Help("HOST:PORT of a running Ray cluster (default: Ray is started on this machine)"),
+        Flag("--address", "HOST:PORT"),
     ] = None
 
 

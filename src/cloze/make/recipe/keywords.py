@@ -20,6 +20,12 @@ class PretrainOptions(TypedDict, total=False):
     """Folder of the prepared corpus, to share or reuse it (default: in the run's folder)."""
     workers: int | None
     """Number of processes that prepare the text (default: one per core)."""
+    engine: Literal["local", "ray"] | None
+    """Where the text is prepared: local, by processes of this machine, or ray, by workers of a
+    Ray cluster, whose machines share the folder of the corpus (default local).
+    """
+    address: str | None
+    """HOST:PORT of a running Ray cluster (default: Ray is started on this machine)."""
     pairs: Literal["nsp", "sop", "none"] | None
     """Task on pairs of segments: nsp (next sentence prediction), sop (sentence order prediction)
     or none (default nsp; on a GPU none).
@@ -276,6 +282,12 @@ class DistillOptions(TypedDict, total=False):
     """Folder of the prepared corpus, to share or reuse it (default: in the run's folder)."""
     workers: int | None
     """Number of processes that prepare the text (default: one per core)."""
+    engine: Literal["local", "ray"] | None
+    """Where the text is prepared: local, by processes of this machine, or ray, by workers of a
+    Ray cluster, whose machines share the folder of the corpus (default local).
+    """
+    address: str | None
+    """HOST:PORT of a running Ray cluster (default: Ray is started on this machine)."""
     max_length: int | None
     """Maximum number of tokens in a training sequence, special tokens included (default 128)."""
     phase1_max_length: int | None
@@ -383,6 +395,8 @@ class RecipeOptions(TypedDict, total=False):
     text_column: str | int | None
     corpus: PathLike | None
     workers: int | None
+    engine: Literal["local", "ray"] | None
+    address: str | None
     pairs: Literal["nsp", "sop", "none"] | None
     max_length: int | None
     phase1_max_length: int | None

@@ -38,6 +38,8 @@ CHANGEABLE = frozenset(
         "data.sources",
         "data.folder",
         "data.workers",
+        "data.engine",
+        "data.address",
     }
 )
 

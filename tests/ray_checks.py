@@ -1,0 +1,129 @@
+"""What Ray must do, in a process of its own: `python ray_checks.py FOLDER [ROWS]`.
+
+It prints a line per check. With more rows it is the stress test.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from pyarrow import parquet
+
+import cloze
+from block_jobs import Doubled, Dying, Unloadable
+from cloze.data import prepare
+from cloze.data.document_chunks import DocumentChunks
+from cloze.data.map_blocks import ExecutorOptions, map_blocks
+from cloze.data.prepare import prepare_corpus
+from cloze.errors import ClozeError, InputError
+from helpers import raises, tiny_model, tiny_tokenizer
+
+ONE = ExecutorOptions(engine="ray", workers=1, use_gpu=False)
+OPTIONS = ExecutorOptions(engine="ray", workers=2, use_gpu=False)
+RAY = {"engine": "ray", "workers": 2, "device": "cpu"}
+
+
+def check_dead_workers(folder: Path) -> None:
+    read = []
+
+    def blocks():
+        for number in range(60):
+            read.append(number)
+            yield [number, number]
+
+    results = map_blocks(Doubled(folder, fatal=(7, 30)), blocks(), OPTIONS)
+    first = next(results)
+    assert len(read) < 20, "few blocks are in memory"
+    assert [first, *results] == [[2 * n, 2 * n] for n in range(60)]
+    assert (folder / "died-7").exists()
+    assert (folder / "died-30").exists()
+    print("dead workers")
+
+
+def check_errors(folder: Path) -> None:
+    with raises(InputError, "block of 3", fix="mend"):
+        list(map_blocks(Doubled(folder, broken=(3,)), ([n] for n in range(9)), ONE))
+    with raises(InputError, "no model", fix="make one"):
+        list(map_blocks(Unloadable(), [[0]], ONE))
+    with raises(ClozeError, "block 1", "4 times", fix="--workers"):
+        list(map_blocks(Dying(folder), [[0]], ONE))
+    print("errors")
+
+
+def kill_worker(out: Path, after: int, killed: threading.Event) -> None:
+    """Kill a worker as soon as `after` parts exist."""
+    while len(list(out.glob("part-*.parquet"))) < after:
+        time.sleep(0.01)
+    for process in Path("/proc").glob("[0-9]*"):
+        if (process / "cmdline").read_bytes().startswith(b"ray::BlockWorker"):
+            os.kill(int(process.name), signal.SIGKILL)
+            killed.set()
+            return
+
+
+def read_parts(path: Path) -> tuple[list[str], np.ndarray]:
+    tables = [parquet.read_table(part) for part in sorted(path.glob("part-*.parquet"))]
+    vectors = [one["embedding"].combine_chunks().flatten().to_numpy() for one in tables]
+    texts = [text for one in tables for text in one["text"].to_pylist()]
+    return texts, np.concatenate(vectors).reshape(len(texts), -1)
+
+
+def check_embed(folder: Path, rows: int, block_rows: int) -> None:
+    source, out, model = folder / "t.txt", folder / "there", folder / "model"
+    tiny_model().save(model)
+    source.write_text("".join(f"the cat {'a b ' * (n % 9)}{n}\n" for n in range(rows)))
+    rest = {"block_rows": block_rows, "progress": False}
+    here = cloze.process_files("embed", model, source, folder / "here", device="cpu", **rest)
+    parts, killed = -(-rows // block_rows), threading.Event()
+    thread = threading.Thread(target=kill_worker, args=(out, parts // 8 + 1, killed))
+    thread.start()
+    there = cloze.process_files("embed", model, source, out, **RAY, **rest)
+    thread.join()
+    assert killed.is_set()
+    assert (there.rows, there.failed, there.parts) == (here.rows, 0, parts)
+    texts, vectors = read_parts(folder / "here")
+    assert texts == source.read_text().splitlines()
+    found, ours = read_parts(out)
+    assert found == texts, "every row once, in order"
+    np.testing.assert_allclose(ours, vectors, atol=1e-6, rtol=0)
+    print("a worker killed while embedding")
+    (out / "part-000001.parquet").unlink()
+    assert (
+        cloze.process_files("embed", model, source, out, device="cpu", **rest).reused == parts - 1
+    )
+    print("parts of the other engine")
+    cloze.process_files("embed", model, source, folder / "there.npy", **RAY, **rest)
+    np.testing.assert_allclose(np.load(folder / "there.npy"), vectors, atol=1e-6, rtol=0)
+    print("one file")
+
+
+def check_corpus(folder: Path) -> None:
+    source = folder / "corpus.jsonl"
+    source.write_text("".join(f'"{"the cat sat . " * 40} {n}"\n' for n in range(800)))
+    prepare.DocumentChunks = partial(DocumentChunks, min_bytes=1 << 16)  # several shards
+    here = prepare_corpus(source, tiny_tokenizer(), folder / "corpus-here", workers=1)
+    there = prepare_corpus(
+        source, tiny_tokenizer(), folder / "corpus-there", workers=2, engine="ray"
+    )
+    assert len(list((folder / "corpus-there").rglob("*.safetensors"))) > 3
+    assert (there.digest, there.summary) == (here.digest, here.summary)
+    print("corpus")
+
+
+def main(folder: Path, rows: int = 2000, block_rows: int = 50) -> None:
+    from cloze.data.ray_workers import _connect, _import_ray
+
+    with _connect(_import_ray(OPTIONS), OPTIONS):
+        check_dead_workers(folder)
+        check_errors(folder)
+        check_embed(folder, rows, block_rows)
+        check_corpus(folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
