@@ -63,6 +63,7 @@ EXCEPTIONS = {
     r"pip install .*": "installs",
     r"python bench/.*": "takes minutes, a GPU or data that are not here; its flags are checked",
     r"python tools/.*": "checks this repository",
+    r"cloze .* --engine ray.*": "starts Ray, which takes seconds; tested in tests/unit/tasks",
     r"cloze demo": "trains for minutes; tested in tests/unit/make",
     r"cloze lineage .*": "trains several models; tested in tests/unit/make",
     r"cloze suggest .* --interactive": "reads numbers from a terminal; tested in tests/cli",
