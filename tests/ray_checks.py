@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 import cloze
 from block_jobs import Doubled, Dying, Unloadable
-from cloze.data import prepare
+from cloze.data import prepare, ray_workers
 from cloze.data.document_chunks import DocumentChunks
 from cloze.data.map_blocks import ExecutorOptions, map_blocks
 from cloze.data.prepare import prepare_corpus
@@ -36,12 +36,11 @@ def check_dead_workers(folder: Path) -> None:
             read.append(number)
             yield [number, number]
 
-    results = map_blocks(Doubled(folder, fatal=(7, 30)), blocks(), OPTIONS)
+    results = map_blocks(Doubled(folder, fatal=(7,)), blocks(), OPTIONS)
     first = next(results)
     assert len(read) < 20, "few blocks are in memory"
     assert [first, *results] == [[2 * n, 2 * n] for n in range(60)]
     assert (folder / "died-7").exists()
-    assert (folder / "died-30").exists()
     print("dead workers")
 
 
@@ -50,8 +49,10 @@ def check_errors(folder: Path) -> None:
         list(map_blocks(Doubled(folder, broken=(3,)), ([n] for n in range(9)), ONE))
     with raises(InputError, "no model", fix="make one"):
         list(map_blocks(Unloadable(), [[0]], ONE))
-    with raises(ClozeError, "block 1", "4 times", fix="--workers"):
+    ray_workers.RETRIES = 1  # each is a new process
+    with raises(ClozeError, "block 1", "2 times", fix="--workers"):
         list(map_blocks(Dying(folder), [[0]], ONE))
+    ray_workers.RETRIES = 3
     print("errors")
 
 
@@ -97,6 +98,8 @@ def check_embed(folder: Path, rows: int, block_rows: int) -> None:
         cloze.process_files("embed", model, source, out, device="cpu", **rest).reused == parts - 1
     )
     print("parts of the other engine")
+    if rows <= 2000:
+        return
     cloze.process_files("embed", model, source, folder / "there.npy", **RAY, **rest)
     np.testing.assert_allclose(np.load(folder / "there.npy"), vectors, atol=1e-6, rtol=0)
     print("one file")

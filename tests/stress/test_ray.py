@@ -22,4 +22,4 @@ def test_two_hundred_thousand_rows_with_a_worker_killed(tmp_path):
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(checks.parent), *sys.path])},
     )
     assert ran.returncode == 0, ran.stderr
-    assert "a worker killed while embedding" in ran.stdout
+    assert {"a worker killed while embedding", "one file"} <= set(ran.stdout.splitlines())

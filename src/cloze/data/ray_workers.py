@@ -181,7 +181,14 @@ def _connect(ray: Any, options: ExecutorOptions) -> Iterator[None]:  # noqa: ANN
             fix="check the address; a cluster is started with: ray start --head (first machine), "
             "ray start --address HOST:6379 (the others)",
         ) from error
+    # Ray prints the deaths of workers to standard output, where results are read
+    printer: Any = getattr(getattr(ray, "_private", None), "worker", None)
+    before = getattr(printer, "_worker_logs_enabled", None)
+    if before is not None:
+        printer._worker_logs_enabled = False
     try:
         yield
     finally:
         ray.shutdown()
+        if before is not None:
+            printer._worker_logs_enabled = before

@@ -226,6 +226,5 @@ def test_ray_in_a_process_of_its_own(tmp_path):
         "errors",
         "a worker killed while embedding",
         "parts of the other engine",
-        "one file",
         "corpus",
     ]
