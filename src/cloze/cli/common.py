@@ -130,6 +130,14 @@ PromptTruncation = Annotated[
         "rejects the text (default: tail).",
     ),
 ]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="RETRO: retrieve neighbors from this database of chunks, such as the folder of the "
+        "run that trained the model (default: nothing is retrieved).",
+    ),
+]
 Overlap = Annotated[
     int | None,
     typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from cloze.cli.common import (
+    Database,
     Device,
     Dtype,
     Force,
@@ -105,6 +106,7 @@ def evaluate(
         typer.Option(metavar="N", help="Translators: beam size (default 4)."),
     ] = None,
     bleu: Bleu = None,
+    database: Database = None,
     target_column: TargetColumn = None,
     skip_bad: SkipBad = False,
     force: Force = False,
@@ -141,6 +143,7 @@ def evaluate(
             swap=swap,
             beam=beam,
             bleu=bleu,
+            database=database,
             target_column=target_column,
             skip_bad=skip_bad,
             worst=worst,

@@ -14,6 +14,7 @@ from cloze.files import replace_non_finite
 from cloze.terminal import escape_control_characters, escape_json
 
 if TYPE_CHECKING:
+    from cloze.tasks.chunk_retriever import RetrievedChunk
     from cloze.tasks.generate import Generations, GenerationStream
     from cloze.tasks.info import Info
     from cloze.tasks.inputs import Failure
@@ -258,6 +259,18 @@ def print_generate(results: Results) -> None:
         if not _is_failure(one):
             for found in one:
                 print_text(found.full_text)
+                print_chunks(found.chunks)
+
+
+def print_chunks(chunks: "Sequence[RetrievedChunk]") -> None:
+    """Print the chunks of a text with their neighbors and what follows those."""
+    rows = [
+        (str(number), f"{found.score:.4f}", join_lines(found.text), join_lines(found.continuation))
+        for number, chunk in enumerate(chunks, 1)
+        for found in chunk.neighbors
+    ]
+    if rows:
+        print_table(("chunk", "cosine", "neighbor", "continuation"), rows)
 
 
 def print_music(results: Results, *, midi: str | None, piano_roll: str | None) -> None:
@@ -280,6 +293,8 @@ def print_stream(text: str, stream: "GenerationStream") -> "Generations":
         shown = escape_control_characters(chunk, keep="\n\t") if sys.stdout.isatty() else chunk
         print(shown, end="", flush=True)
     print()
+    for found in stream.result:
+        print_chunks(found.chunks)
     return stream.result
 
 

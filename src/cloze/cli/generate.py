@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
+    Database,
     Device,
     Dtype,
     Files,
@@ -80,6 +81,7 @@ def generate(
     piano_roll: Annotated[
         str | None, typer.Option(metavar="FILE", help="Music: draw the notes as an SVG file.")
     ] = None,
+    database: Database = None,
     truncation: PromptTruncation = None,
     files: Files = None,
     text_column: TextColumn = None,
@@ -111,12 +113,13 @@ def generate(
 
     opened = load(model, device=device, dtype=dtype, quiet=quiet)
 
+    from cloze.tasks.chunk_retriever import add_database
     from cloze.tasks.generate import generate
     from cloze.tasks.inputs import open_language_model
 
     run: Callable[..., Any] = partial(
         generate,
-        open_language_model(opened, "generate"),
+        add_database(open_language_model(opened, "generate"), database),
         max_new_tokens=max_new_tokens,
         samples=samples,
         **options,

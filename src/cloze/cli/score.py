@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cloze.cli.common import (
+    Database,
     Device,
     Dtype,
     Files,
@@ -63,6 +64,7 @@ def score(
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Show every token with its log-probability.")
     ] = False,
+    database: Database = None,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
@@ -73,7 +75,7 @@ def score(
     quiet: Quiet = False,
 ) -> None:
     """Compute the log-probability and perplexity of texts with any language model."""
-    options: dict[str, Any] = {"pll_metric": pll_metric, "include_eos": eos}
+    options: dict[str, Any] = {"pll_metric": pll_metric, "include_eos": eos, "database": database}
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     sources = [*(texts or []), *(files or [])]
     if minimal_pairs and not sources:

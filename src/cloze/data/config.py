@@ -43,6 +43,14 @@ class SamplingConfig(Config):
     short_seq_prob: Annotated[
         Probability, Help("Probability that a document is split into shorter samples")
     ] = 0.1
+    chunk_length: Annotated[
+        int | None,
+        Range(2, 1 << 12),
+        Help(
+            "Samples begin with the first token of their document or a multiple of so many tokens "
+            "after it, as the chunks of RETRO (default: at a sentence)"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from cloze.data.batch import IGNORE_INDEX, Bools, Ints, PackedBatch
+from cloze.data.chunks import plan_chunk_spans
 from cloze.data.config import SamplingConfig
 from cloze.data.corpus import CorpusSplit
 from cloze.data.randomness import Purpose, make_generator
@@ -264,10 +265,17 @@ def _plan_sentence_order_pairs(
 def _plan_whole_sentences(
     documents: _Documents, sampling: Sampling, rng: np.random.Generator
 ) -> SamplePlan:
-    """As many sentences of one document as fit; only a sentence longer than a sample is split."""
+    """As many sentences of one document as fit; only a sentence longer than a sample is split.
+
+    With a `chunk_length` samples begin with a chunk instead of a sentence.
+    """
     starts = documents.sentence_starts
-    bounds, _ = documents.split_long()
     max_tokens = sampling.max_length - 2
+    if sampling.chunk_length is not None:
+        spans, chunk_length = starts[documents.sentence_ranges], sampling.chunk_length
+        a = plan_chunk_spans(spans, chunk_length=chunk_length, max_tokens=max_tokens, rng=rng)
+        return SamplePlan(a=a, b=np.zeros_like(a), labels=np.full(len(a), IGNORE_INDEX))
+    bounds, _ = documents.split_long()
     target = _draw_target_lengths(len(bounds), max_tokens, sampling, rng)
     cursor, last = starts[bounds[:, 0]], starts[bounds[:, 1]]
     active = np.arange(len(bounds))

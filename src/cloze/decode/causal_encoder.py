@@ -376,22 +376,28 @@ class CausalEncoder:
         """Log p of the tokens of each window that no earlier window has scored."""
         device, module = self.model.device, self.model.module
         flat = torch.tensor([id_ for ids, _ in windows for id_ in ids], device=device)
+        layout = Packed.from_lengths((len(ids) for ids, _ in windows), device)
+        with eval_mode(module):
+            return self._score_tokens(module(flat, layout), flat, windows)
+
+    def _score_tokens(
+        self, hidden: Tensor, flat: Tensor, windows: Sequence[Window]
+    ) -> list[Floats]:
+        """Log p of the new tokens of windows, from the last layer at all of them (n d)."""
+        module = self.model.module
         ends = accumulate(len(ids) for ids, _ in windows)
         positions = [
             np.arange(end - len(ids) + new, end)
             for (ids, new), end in zip(windows, ends, strict=True)
         ]
-        targets = torch.from_numpy(np.concatenate(positions)).to(device)  # m
-        layout = Packed.from_lengths((len(ids) for ids, _ in windows), device)
-        with eval_mode(module):
-            hidden = module(flat, layout)  # n d
-            scores = [
-                # a token is predicted from the one before it
-                log_softmax(module.logits(module.lm_head, hidden[some - 1])).gather(
-                    -1, flat[some, None]
-                )
-                for some in targets.split(_LOGITS_BATCH)
-            ]
+        targets = torch.from_numpy(np.concatenate(positions)).to(flat.device)  # m
+        scores = [
+            # a token is predicted from the one before it
+            log_softmax(module.logits(module.lm_head, hidden[some - 1])).gather(
+                -1, flat[some, None]
+            )
+            for some in targets.split(_LOGITS_BATCH)
+        ]
         log_probs = torch.cat(scores)[:, 0].cpu().numpy()
         return np.split(log_probs, np.cumsum([len(some) for some in positions])[:-1])
 

@@ -190,6 +190,7 @@ SEQ2SEQ = OwnLayout(
     ),
 )
 MUSIC_TRANSFORMER = HeadLayout(family="music-transformer")
+RETRO = HeadLayout(family="retro", required=("vocab_size", "chunk_length"))
 TRANSFORMER = OwnLayout(
     family="transformer",
     required=("vocab_size", "bos_id", "eos_id"),

@@ -13,6 +13,7 @@ from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.language_models import LanguageModelRecipe, TranslationRecipe
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
+from cloze.make.recipe.retro import RetroRecipe
 from cloze.make.run_folder import find_run_recipe
 from cloze.models.registry import resolve
 from cloze.report.display import open_callbacks
@@ -22,6 +23,7 @@ from cloze.train.result import RunResult
 # The function of each recipe class, as "module:attribute": only that of the run is imported.
 ON_RAW_TEXT: dict[type[Any], str] = {
     PretrainRecipe: "cloze.make.pretrain.job:resume_encoder",
+    RetroRecipe: "cloze.make.pretrain.job:resume_encoder",
     DistillRecipe: "cloze.make.pretrain.job:resume_encoder",
     LanguageModelRecipe: "cloze.make.language_model:resume_language",
 }

@@ -28,6 +28,7 @@ from cloze.train.run_files import (
     NEIGHBOURS,
     RECIPE,
     REPORT,
+    RETRIEVAL_FACTS,
     SAMPLES,
     STATE,
     TRIALS,
@@ -63,7 +64,7 @@ _MODEL = (
 )
 _RUN = (
     *(METRICS_FILE, REPORT, CORPUS_FACTS, DATA_FACTS, FILLS, NEIGHBOURS, SAMPLES),
-    *(EXAMPLES, TRIALS, FINISHED),
+    *(EXAMPLES, TRIALS, FINISHED, RETRIEVAL_FACTS),
     RECIPE,  # last: if clearing is interrupted, the rest is still recognised as a run
 )
 _FOLDERS = {

@@ -135,6 +135,7 @@ METRICS: Mapping[str, Metric] = {
     "no_answer_accuracy": Metric(label="accuracy (no answer)", format=format_percent),
     "score": Metric(label="score", format=format_percent),
     # language models and translators
+    "perplexity_without_retrieval": Metric(label="perplexity without retrieval"),
     "word_perplexity": Metric(label="perplexity per word"),
     "bits_per_byte": Metric(label="bits per byte", format=_format_precise),
     "bits_per_character": Metric(label="bits per character", format=_format_precise),

@@ -231,6 +231,17 @@ for _family in (
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(
+        name="retro",
+        description="a RETRO",
+        kind="encoder",
+        config="cloze.models.configs.retro:RetroConfig",
+        module="cloze.models.retro:Retro",
+        layout="cloze.interop.own:RETRO",
+        capabilities=own_encoder_capabilities,
+        recipe="retro",
+        language_model="cloze.decode.retro:make_retro_decoder",
+    ),
+    Family(
         name="ngram",
         description="an n-gram model",
         kind="language_model",

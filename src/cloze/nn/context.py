@@ -56,6 +56,8 @@ class AttentionContext:
         )
         self.encoder_states = encoder_states
         self.encoder_mask = None if encoder_mask is None else expand_mask(encoder_mask)
+        # what chunked cross-attention reads (`cloze.nn.retrieval`); None: nothing is retrieved
+        self.retrieval: Any = None
         self._computed: dict[tuple[Any, ...], Any] = {}
 
     def reach(self, window_size: int | None) -> int | None:

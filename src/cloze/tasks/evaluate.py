@@ -65,7 +65,7 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
     ),
     "language": Evaluator(
         function="cloze.tasks.evaluate_language_model:evaluate_language_model",
-        options=("text_column", "skip_bad"),
+        options=("text_column", "skip_bad", "database"),
     ),
     "translator": Evaluator(
         function="cloze.tasks.evaluate_translator:evaluate_translator",
@@ -94,6 +94,7 @@ def evaluate(
     bleu: str | None = None,
     target_column: str | int | None = None,
     max_length: int | None = None,
+    database: PathLike | None = None,
     skip_bad: bool = False,
     batch_tokens: int | None = None,
     worst: int | None = None,
@@ -127,6 +128,8 @@ def evaluate(
         target_column: column of translations or summaries: name or 1-based number (default:
             auto-detected).
         max_length: tokens of a sample in which tokens are masked. Default: the model's limit.
+        database: of a RETRO: the folder of a database of chunks, or of the run that made it; the
+            perplexity without retrieval is computed, too.
         skip_bad: skip rows that cannot be read, and list them in `skipped`.
         batch_tokens: tokens in a batch; the default depends on the device.
         worst: number of errors listed in JSON (default 5) and on the page (default 50).
@@ -151,6 +154,7 @@ def evaluate(
         "bleu": bleu,
         "target_column": target_column,
         "max_length": max_length,
+        "database": database,
         "skip_bad": skip_bad,
         "batch_tokens": batch_tokens,
         **columns,

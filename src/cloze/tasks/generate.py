@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range
@@ -15,6 +15,10 @@ from cloze.models.language import LanguageModel
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.inputs import Texts, check_prompts, check_texts, open_language_model
+
+if TYPE_CHECKING:
+    from cloze.plot.svg import Element
+    from cloze.tasks.chunk_retriever import RetrievedChunk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class Generation:
     # end: the end symbol was generated, or no token is allowed; length: max_new_tokens is reached;
     # stop: a stop string was generated
     finish_reason: FinishReason
+    # of RETRO with a database: each chunk of the text and its continuation, with its neighbors
+    chunks: tuple["RetrievedChunk", ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -41,6 +47,7 @@ class Generation:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the continuation."""
+        chunks = [one.to_dict() for one in self.chunks]
         return {
             "continuation": self.continuation,
             "tokens": self.tokens,
@@ -49,6 +56,7 @@ class Generation:
             "finished": self.finished,
             "finish_reason": self.finish_reason,
             "full_text": self.full_text,
+            **({"chunks": chunks} if chunks else {}),
         }
 
 
@@ -97,7 +105,7 @@ class Generations(Result, Sequence[Generation]):
 
     def _repr_html_(self) -> str:
         from cloze.plot.marked_text import Mark
-        from cloze.plot.notebook import render_result, render_text
+        from cloze.plot.notebook import render_columns, render_result, render_text
 
         texts = [
             render_text(
@@ -113,7 +121,24 @@ class Generations(Result, Sequence[Generation]):
             )
             for one in self.continuations
         ]
-        return render_result(*texts, truncated_chars=self.truncated_chars)
+        beside = [_render_chunks(one.chunks) for one in self.continuations]
+        rows = [
+            render_columns([text, chunks]) if chunks else text
+            for text, chunks in zip(texts, beside, strict=True)
+        ]
+        return render_result(*rows, truncated_chars=self.truncated_chars)
+
+
+def _render_chunks(chunks: Sequence["RetrievedChunk"]) -> "Element | None":
+    """The neighbors of every chunk, beside the text."""
+    from cloze.plot.notebook import render_table
+
+    rows = [
+        (number, neighbor.score, f"{neighbor.text} → {neighbor.continuation}")
+        for number, chunk in enumerate(chunks, 1)
+        for neighbor in chunk.neighbors
+    ]
+    return render_table(("chunk", "cosine", "neighbor → continuation"), rows) if rows else None
 
 
 class GenerationStream(Iterator[str]):
@@ -166,6 +191,7 @@ class Options(TypedDict, total=False):
     include_stop_string: bool
     truncation: str | None
     seed: int
+    database: PathLike | None
     text_column: str | int | None
     progress: ProgressOption
 
@@ -218,6 +244,7 @@ def generate(
     stream: bool = False,
     truncation: str | None = None,
     seed: int = 0,
+    database: PathLike | None = None,
     text_column: str | int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Generations | Results[Generations] | GenerationStream:
@@ -266,6 +293,9 @@ def generate(
             65,536 tokens for an LSTM: tail (it reads the last tokens) or error. Default: tail, with
             a warning.
         seed: seed of the random numbers.
+        database: for a RETRO: the folder of a database of chunks, or of the run that made it; each
+            chunk retrieves its neighbors from it, and the result has them. Default: nothing is
+            retrieved.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         progress: show a progress bar, or not; a function is called with stage, done and total
@@ -294,6 +324,7 @@ def generate(
         include_stop_string=include_stop_string,
         truncation=truncation,
         seed=seed,
+        database=database,
         text_column=text_column,
     )
     if stream:
@@ -314,6 +345,7 @@ def make_generator(
     include_stop_string: bool = False,
     truncation: str | None = None,
     seed: int = 0,
+    database: PathLike | None = None,
     text_column: str | int | None = None,
     **options: Any,  # noqa: ANN401
 ) -> tuple[TextGenerator, list[int]]:
@@ -338,6 +370,10 @@ def make_generator(
             no_repeat_ngram_size=chosen.no_repeat_ngram_size,
         )
     model = open_language_model(model, "generate")
+    if database is not None:
+        from cloze.tasks.chunk_retriever import add_database
+
+        model = add_database(model, database)
     texts = check_texts(text, text_column=text_column)
     unread = check_prompts(model, texts, truncation)
     generator = TextGenerator(
@@ -370,6 +406,8 @@ def make_result(
 ) -> Generations:
     """The result of one of the texts."""
     text, decode_token = generator.texts[number], generator.model.decode_token
+    describe = getattr(generator.model, "describe_neighbors", None)
+    prompt = generator.prompts[number]
     continuations = [
         Generation(
             text=text,
@@ -378,6 +416,7 @@ def make_result(
             log_probability=found.log_probability,
             score=found.score,
             finish_reason=found.finish_reason,
+            chunks=describe([*prompt, *found.tokens]) if describe else (),
         )
         for found in hypotheses
     ]

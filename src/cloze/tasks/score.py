@@ -106,6 +106,7 @@ class ScoreOptions(TypedDict, total=False):
 
     pll_metric: PLLMetric | None
     include_eos: bool
+    database: PathLike | None
     text_column: str | int | None
     batch_tokens: int | None
     progress: ProgressOption
@@ -126,6 +127,7 @@ def score(
     *,
     pll_metric: PLLMetric | None = None,
     include_eos: bool = True,
+    database: PathLike | None = None,
     text_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
@@ -147,6 +149,8 @@ def score(
             "within_word_l2r" also masks the later tokens of the same word, as the others tell what
             the token is (Kauf and Ivanova 2023).
         include_eos: for causal models: score the end symbol, too.
+        database: for a RETRO: the folder of a database of chunks, or of the run that made it.
+            Default: nothing is retrieved.
         text_column: column of the text, if the texts are in a table: name or 1-based number
             (default: auto-detected).
         batch_tokens: for masked models: maximum number of tokens computed together.
@@ -158,12 +162,18 @@ def score(
     found = resolve_model(model)
     texts = check_texts(text, text_column=text_column)
     check_size(texts, "score", fix=", or measure the perplexity of a file (cloze evaluate)")
+    if database is not None and _is_masked(found):
+        raise InputError("a masked model does not read a database", fix="leave database out")
     if _is_masked(found):
         results = _score_masked(
             found, texts, pll_metric or "original", batch_tokens=batch_tokens, progress=progress
         )
     else:
         language = open_language_model(found, "score")
+        if database is not None:
+            from cloze.tasks.chunk_retriever import add_database
+
+            language = add_database(language, database)
         _check_causal_options(pll_metric)
         results = list(_score_causal(language, texts, include_eos=include_eos, progress=progress))
     return results[0] if isinstance(text, str) else Results(results)

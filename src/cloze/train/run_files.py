@@ -15,6 +15,8 @@ FILLS, NEIGHBOURS, SAMPLES = "fills.json", "neighbours.json", "samples.json"  # 
 EXAMPLES = "examples.json"  # confusion matrix and examples of labelled dev data
 TRIALS = "trials.json"  # the finished ones of several runs
 FINISHED = "finished.json"  # in the folder of a stage of a run that has ended: its scores
+# of a run of RETRO: the database of its text, the neighbors of its chunks, and their figures
+DATABASE, NEIGHBOR_FOLDER, RETRIEVAL_FACTS = "database", "neighbors", "retrieval.json"
 VOCABULARY = "vocabulary"  # folder of the tokenizer that was learned for the run
 
 

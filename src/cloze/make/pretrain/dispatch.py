@@ -3,6 +3,7 @@
 | family | recipe | trained by |
 |---|---|---|
 | encoders: bert, modernbert, gpt2 … | laptop, fast, gpt, music … | `make/pretrain/job.py` |
+| retro | retro | `make/pretrain/job.py`, with the data of `make/pretrain/retro.py` |
 | ngram | ngram | `make/ngram.py` |
 | word2vec | word2vec | `make/word2vec.py` |
 | language models: nnlm, lstm, elmo | nnlm, lstm, awd-lstm, elmo | `make/language_model.py` |
@@ -21,6 +22,7 @@ from cloze.make.recipe.keywords import PretrainOptions
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.option_help import document_options
 from cloze.make.recipe.pretrain import PretrainRecipe
+from cloze.make.recipe.retro import RetroRecipe
 from cloze.models.registry import resolve
 from cloze.report.display import open_callbacks
 from cloze.train.callbacks import Callback
@@ -29,6 +31,7 @@ from cloze.train.result import RunResult
 # The function of each recipe class, as "module:attribute": only that of the run is imported.
 JOBS: dict[type[Any], str] = {
     PretrainRecipe: "cloze.make.pretrain.job:pretrain_encoder",
+    RetroRecipe: "cloze.make.pretrain.job:pretrain_encoder",
     LanguageModelRecipe: "cloze.make.language_model:pretrain_language",
     NGramRecipe: "cloze.make.ngram:pretrain_ngram",
     Word2VecRecipe: "cloze.make.word2vec:pretrain_word2vec",

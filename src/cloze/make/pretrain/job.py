@@ -28,6 +28,7 @@ from cloze.make.pretrain.prepare import prepare_run
 from cloze.make.pretrain.probes import Fills, Probe, fill_probes, sample_probes, write_fills
 from cloze.make.pretrain.setup import PretrainingSetup, open_setup
 from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe
+from cloze.make.recipe.retro import RetrievalConfig, RetroRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, lock_folder
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
@@ -134,12 +135,19 @@ def _with_absolute_paths(recipe: EncoderRecipe) -> EncoderRecipe:
     if isinstance(recipe, DistillRecipe):
         teacher = resolve_model_name(recipe.init_from)
         return replace(recipe, distill=replace(recipe.distill, teacher=teacher))
+    if isinstance(recipe, RetroRecipe):
+        recipe = replace(recipe, retrieval=_with_absolute_folders(recipe.retrieval))
     model, words = recipe.model, recipe.vocabulary
     if model.init_from is not None:
         model = replace(model, init_from=resolve_model_name(model.init_from))
     if words.folder is not None:
         words = replace(words, folder=resolve_model_name(words.folder))
     return replace(recipe, model=model, vocabulary=words)
+
+
+def _with_absolute_folders(table: RetrievalConfig) -> RetrievalConfig:
+    database = table.database and absolute_path(table.database)
+    return replace(table, encoder=resolve_model_name(table.encoder), database=database)
 
 
 def _read_corpus_digest(out: Path) -> str | None:
@@ -231,7 +239,7 @@ def training_state(
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
         is_static = setup.is_resident and setup.model.module.supports_varlen
-        if is_static and distributed.device.type == "cuda":
+        if is_static and setup.can_compile and distributed.device.type == "cuda":
             from cloze.train.compiled import compile_encoders
 
             compile_encoders(module)
@@ -321,6 +329,7 @@ def _fingerprint(recipe: EncoderRecipe, setup: PretrainingSetup) -> dict[str, An
         "corpus": setup.corpus.digest,
         "tokenizer": blake2b(tokenizer, digest_size=16).hexdigest(),
     }
+    found |= setup.describe_data()
     if setup.is_resident:
         found["resident"] = True  # batches and masks differ from those made on the CPU
     if setup.teacher is not None:  # its folder may have moved, but its weights must be the same

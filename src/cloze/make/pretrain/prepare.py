@@ -14,6 +14,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.files import find_existing_folder
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.recipe.pretrain import EncoderRecipe, check_processes, is_fast
+from cloze.make.recipe.retro import RetroRecipe, check_retro_base
 from cloze.make.run_folder import (
     CORPUS,
     TOKENIZER,
@@ -28,10 +29,22 @@ from cloze.nn.encoder import Encoder
 from cloze.text.tokenizer import Tokenizer
 from cloze.train.distributed import DistributedContext
 from cloze.train.loggers import TENSORBOARD
-from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, check_run_path
+from cloze.train.run_files import (
+    CORPUS_FACTS,
+    DATABASE,
+    METRICS_FILE,
+    NEIGHBOR_FOLDER,
+    RECIPE,
+    RETRIEVAL_FACTS,
+    check_run_path,
+)
 
 # What a plan leaves for its run, and a run that failed before it saved a state.
-REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS_FILE, TENSORBOARD})
+REUSABLE = frozenset({RECIPE, TOKENIZER, CORPUS, CORPUS_FACTS, METRICS_FILE, TENSORBOARD}) | {
+    DATABASE,
+    NEIGHBOR_FOLDER,
+    RETRIEVAL_FACTS,
+}
 
 
 @contextmanager
@@ -103,6 +116,10 @@ def _check_recipe(recipe: EncoderRecipe, out: Path, distributed: DistributedCont
         base = read_folder(start, kind="encoder")
         module = build_on_meta(base.config, base.task_heads, **base.parts)
         _check_base(recipe, base.config, module)
+        if isinstance(recipe, RetroRecipe):
+            check_retro_base(recipe, base.config)
+    if isinstance(recipe, RetroRecipe) and recipe.retrieval.enabled:
+        read_folder(recipe.retrieval.encoder)
     if (folder := recipe.vocabulary.folder) is not None:
         check_separate(out, folder, what="vocabulary")
         Tokenizer.load(folder)

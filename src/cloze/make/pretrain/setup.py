@@ -6,7 +6,7 @@ Objectives other than masked-language modelling are imported where a recipe has 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from cloze.data.sources import Source
 from cloze.make.extend_model import extend_model
 from cloze.make.pretrain.tokenizer import prepare_tokenizer
 from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe, is_fast
+from cloze.make.recipe.retro import RetroRecipe
 from cloze.make.run_folder import CORPUS, TOKENIZER
 from cloze.make.sources import check_can_reread
 from cloze.metrics.pretraining import (
@@ -74,6 +75,12 @@ class PretrainingSetup:
     phases: tuple[Phase, ...]
     masking: Masking | None  # None: nothing is masked
     teacher: Model | None = None  # of a distillation
+
+    can_compile: ClassVar[bool] = True  # all batches have the same shapes
+
+    def describe_data(self) -> dict[str, Any]:
+        """What else must be equal for a resumed run to continue exactly."""
+        return {}
 
     @property
     def batches(self) -> PackedBatches:
@@ -278,7 +285,7 @@ def open_setup(
             distributed.device,
             with_words=recipe.masking.whole_word and is_masked,
         )
-    return PretrainingSetup(
+    setup = PretrainingSetup(
         recipe=recipe,
         tokenizer=tokenizer,
         corpus=opened,
@@ -290,6 +297,11 @@ def open_setup(
         masking=_make_masking(recipe, tokenizer) if is_masked else None,
         teacher=None if recipe.distill is None else base,
     )
+    if isinstance(recipe, RetroRecipe):
+        from cloze.make.pretrain.retro import add_retrieval
+
+        return add_retrieval(setup, out, distributed, callbacks)
+    return setup
 
 
 def _make_phase(
@@ -404,6 +416,10 @@ def _build_model(recipe: EncoderRecipe, tokenizer: Tokenizer, base: Model | None
     lm_head = "mlm" if "mlm" in known else "lm"
     heads = (lm_head,) if recipe.sampling.pairs == "none" else (lm_head, "nsp")
     rng = torch.Generator().manual_seed(recipe.run.seed)
+    if isinstance(recipe, RetroRecipe) and base is not None and base.config.family != "retro":
+        from cloze.make.pretrain.retro import extend_decoder
+
+        return extend_decoder(extend_model(base, tokenizer, heads, rng=rng), recipe, rng=rng)
     if base is not None:
         return extend_model(base, tokenizer, heads, rng=rng)
     config = replace(recipe.model.new_config, vocab_size=tokenizer.vocab_size)

@@ -33,11 +33,13 @@ from cloze.make.recipe.language_models import (
 from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
 from cloze.make.recipe.options import OptionError, check_tables, find_options, map_options
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
+from cloze.make.recipe.retro import DECODERS, RetroRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
 
 Recipe: TypeAlias = (
     PretrainRecipe
+    | RetroRecipe
     | DistillRecipe
     | LanguageModelRecipe
     | NGramRecipe
@@ -49,14 +51,18 @@ Command = Literal["pretrain", "distill", "finetune"]
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
-PRETRAIN_CLASSES = (PretrainRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
+PRETRAIN_CLASSES = (PretrainRecipe, RetroRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
 FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
 CLASSES: dict[Command, tuple[type[Any], ...]] = {
     "pretrain": PRETRAIN_CLASSES,
     "distill": (DistillRecipe,),
     "finetune": FINETUNE_CLASSES,
 }
-_CLASS_OF_FAMILY: dict[str, type[Any]] = {"ngram": NGramRecipe, "word2vec": Word2VecRecipe}
+_CLASS_OF_FAMILY: dict[str, type[Any]] = {
+    "ngram": NGramRecipe,
+    "word2vec": Word2VecRecipe,
+    "retro": RetroRecipe,
+}
 _CLASS_OF_KIND: dict[str, type[Any]] = {
     "encoder": PretrainRecipe,
     "language_model": LanguageModelRecipe,
@@ -286,6 +292,8 @@ def _check_class(values: Mapping[str, Any], family: str | None, source: object) 
 
 def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family | None) -> str:
     """The family of the model, which must be that of the model to continue."""
+    if base is not None and base.name in DECODERS and get_recipe_class(values) is RetroRecipe:
+        return family or "retro"  # RETROfit
     family_name = family or (base.name if base else _read_family(values))
     if base is not None and base.name != family_name:
         raise ConfigError(

@@ -21,8 +21,10 @@ from cloze.make.recipe.run import CHANGEABLE, EXCLUSIVE
 from cloze.make.sources import name_sources, resolve_model_name
 
 # Settings that name files and models, which a run saves with absolute paths.
-_FILES = frozenset({"data.train", "data.dev", "data.folder"})
-_MODELS = frozenset({"model.init_from", "vocabulary.folder", "distill.teacher"})
+_FILES = frozenset({"data.train", "data.dev", "data.folder", "retrieval.database"})
+_MODELS = frozenset(
+    {"model.init_from", "vocabulary.folder", "distill.teacher", "retrieval.encoder"}
+)
 # When all trials are finished, the run has the recipe of the best one.
 _OF_TRIALS = frozenset(f"run.{name}" for name in ("seed", "seeds", "search", "fixed")).union(
     *AXES.values()
