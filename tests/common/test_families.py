@@ -52,7 +52,7 @@ COMMANDS = {
     "translate": ["ein Hund"],
     "summarize": ["ein Hund"],
 }
-OWN_LAYOUT_ENCODERS = {"music-transformer"}
+OWN_LAYOUT_ENCODERS = {"music-transformer", "retro"}
 NO_EXPORT = {"gpt3", *OWN_LAYOUT_ENCODERS}  # transformers does not have these
 EXPORTS = {
     "ngram": "arpa",

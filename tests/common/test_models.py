@@ -13,6 +13,7 @@ from cloze.nn.attention import Attention
 from cloze.nn.block import FeedForward
 from cloze.nn.layout import Packed
 from helpers import ENCODERS, PIECES, scramble, tiny_tokenizer
+from retrieving import some_neighbors
 
 SIZE = len(PIECES)
 SHAPE = {
@@ -67,8 +68,12 @@ def test_every_head_gives_its_shape(family):
 
 def test_gradients_reach_every_parameter(family):
     heads = FAMILIES[family].module_class.TASK_HEADS
-    module = built(family, heads)
-    hidden = module(some_ids(3, 12))
+    if family == "retro":  # every part of it is used if there is something to retrieve
+        module = built(family, heads, chunk_length=4)
+        hidden = module(some_ids(3, 12), neighbors=some_neighbors(module, rows=3, length=12))
+    else:
+        module = built(family, heads)
+        hidden = module(some_ids(3, 12))
     per_token = ("mlm", "lm", "token", "span")
     sum(
         module.logits(head, hidden if head in per_token else hidden[:, 0]).square().sum()

@@ -1,4 +1,4 @@
-"""Chunks: documents of a corpus cut into pieces of equally many tokens, for retrieval.
+"""Chunks: documents of a corpus cut into spans of equally many tokens, for retrieval.
 
 A document is cut from its first token on; what remains at its end is not a chunk.
 c chunks, m tokens of a chunk, d documents, n samples.

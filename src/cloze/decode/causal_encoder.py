@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, islice
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ class CausalEncoderState:
             return torch.arange(longest, device=device).expand(len(self.contexts), -1)
         return (~self.mask).byte().argsort(dim=1, stable=True)[:, :longest]
 
-    def read_pending(self) -> "CausalEncoderState":
+    def read_pending(self) -> Self:
         """The same state with all tokens in `contexts`."""
         if not self.pending:
             return self

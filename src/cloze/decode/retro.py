@@ -67,7 +67,7 @@ class RetroDecoder(CausalEncoder):
     retriever: Retriever | None = None  # None: nothing is retrieved
 
     @property
-    def _adds_bos(self) -> bool:  # type: ignore[override]
+    def _adds_bos(self) -> bool:
         return self.bos_id is not None
 
     @property
@@ -105,7 +105,7 @@ class RetroDecoder(CausalEncoder):
         if self.retriever is None:
             return super()._read_contexts(state)
         assert isinstance(state, RetroState)
-        state = state.read_pending()  # type: ignore[assignment]
+        state = state.read_pending()
         module, contexts = self.model.module, state.contexts
         lengths = [len(context) for context in contexts]
         longest = max(lengths)
@@ -177,11 +177,11 @@ class RetroDecoder(CausalEncoder):
             mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], 1)
         positions = [length - 1 for length in state.lengths]
         if ending := [row for row, one in enumerate(positions) if one % self.chunk_length == 0]:
-            state = state.read_pending()  # type: ignore[assignment]
+            state = state.read_pending()
         slots = torch.tensor([(one - 1) % self.chunk_length for one in positions])
         retrieval = StepRetrieval(
             module.encode_neighbors,
-            state.retrieval,  # type: ignore[attr-defined]
+            state.retrieval,
             slots.to(self.device),
             self._find_ending(state, ending) if ending else None,
         )
@@ -199,7 +199,7 @@ class RetroDecoder(CausalEncoder):
             for block, cache in zip(module.blocks, caches, strict=True):
                 x = block(x, context, cache)
             logits = module.logits(module.lm_head, module.norm(x[:, 0]))
-        return logits, replace(state, caches=caches, mask=mask, retrieval=retrieval.cache)  # type: ignore[call-arg]
+        return logits, replace(state, caches=caches, mask=mask, retrieval=retrieval.cache)
 
     def _find_ending(
         self, state: CausalEncoderState, rows: Sequence[int]
@@ -232,10 +232,10 @@ class RetroDecoder(CausalEncoder):
             for number in range(count)
         ]
         shape = (0, config.num_neighbors, config.neighbor_length)
-        found = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-        return ChunkNeighbors.from_arrays(
-            *(self.retriever.find(chunks) if chunks else found), positions, self.device
-        )
+        found, mask = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+        if chunks:
+            found, mask = self.retriever.find(chunks)
+        return ChunkNeighbors.from_arrays(found, mask, positions, self.device)
 
     def _run_packed(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """The last layer at every token of sequences, in a flat row: n d."""

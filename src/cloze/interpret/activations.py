@@ -38,7 +38,8 @@ def list_neuron_layers(module: nn.Module) -> list[NeuronLayer]:
     found = [
         (name.rsplit(".", 2)[0], part)
         for name, part in module.named_modules()
-        if isinstance(part, FeedForward)
+        # no view reads a database, so RETRO's neighbor encoder computes nothing
+        if isinstance(part, FeedForward) and not name.startswith("neighbor_encoder.")
     ]
     stacks = Counter(stack for stack, _ in found)
     numbers: Counter[str] = Counter()

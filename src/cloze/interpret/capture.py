@@ -19,6 +19,7 @@ from cloze.nn.block import Block, FeedForward
 from cloze.nn.character_cnn import CharacterCNN
 from cloze.nn.embeddings import Embeddings, WordEmbeddings
 from cloze.nn.layout import Packed
+from cloze.nn.retrieval import NeighborEncoder
 
 Reduce = Callable[[Any], Any]
 """Applied to a value as soon as it is computed; only what it returns is kept."""
@@ -207,7 +208,9 @@ def _find_modules(module: nn.Module, kind: PartKind) -> Iterator[tuple[str, nn.M
     """The outermost modules of the types: no embedding table inside of embeddings."""
     inside: list[str] = []
     for name, part in module.named_modules():
-        if isinstance(part, kind.types) and not any(name.startswith(one) for one in inside):
+        if isinstance(part, NeighborEncoder):  # no view reads a database
+            inside.append(f"{name}.")
+        elif isinstance(part, kind.types) and not any(name.startswith(one) for one in inside):
             inside.append(f"{name}.")
             yield name, part
 

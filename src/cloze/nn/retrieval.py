@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cloze.nn.attention import CrossAttention, KeyValue, KVCache, compute_attention
 from cloze.nn.block import Block, BlockList
 from cloze.nn.context import AttentionContext
-from cloze.nn.layers import Dropout
+from cloze.nn.layers import Dropout, LayerNorm
 
 Ints: TypeAlias = NDArray[np.integer[Any]]
 Encode: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -106,10 +106,10 @@ class NeighborEncoder(nn.Module):
     """Bidirectional blocks that read a neighbor, and attend to the chunk that retrieved it."""
 
     def __init__(
-        self, blocks: Sequence[Block], norm: nn.Module, *, max_positions: int, dropout: float
+        self, blocks: Sequence[Block], norm: LayerNorm, *, max_positions: int, dropout: float
     ) -> None:
         super().__init__()
-        self.position = nn.Embedding(max_positions, norm.weight.shape[0])
+        self.position = nn.Embedding(max_positions, norm.normalized_shape[0])
         self.dropout = Dropout(dropout)
         self.blocks = BlockList(blocks)
         self.norm = norm

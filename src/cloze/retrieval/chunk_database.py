@@ -194,7 +194,7 @@ class KeySearch:
         """
         exclude = None
         if documents is not None:
-            exclude = torch.from_numpy(np.ascontiguousarray(documents)), self._documents
+            exclude = torch.from_numpy(np.array(documents)), self._documents
         scores, numbers = search_exact(
             queries.to(self.keys.device, torch.float32), self.keys, k, exclude=exclude
         )

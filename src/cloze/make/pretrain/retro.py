@@ -249,7 +249,7 @@ class NeighborBuilder:
             known = torch.from_numpy(stored).to(self._device)
             queries[known] = search.keys[rows].float()
             if not stored.all():
-                others = [chunks.read_chunk(n) for n in np.flatnonzero(~stored) + first]
+                others = [chunks.read_chunk(first + n) for n in np.flatnonzero(~stored).tolist()]
                 keys = embed_chunks(self._load_encoder(), self._tokenizer, others)
                 queries[~known] = torch.from_numpy(keys).to(self._device)
             _, numbers = search.find(queries, k, chunks.digests[first:last])

@@ -96,6 +96,14 @@ class PretrainOptions(TypedDict, total=False):
     """With init_from: number of frequent words of the new text to add to the vocabulary (default
     0).
     """
+    key_encoder: PathLike | None
+    """NNLM and LSTM: model that computes the keys of the database, the mean of its token
+    vectors: a folder, a built-in model or "org/name" (default cloze-en).
+    """
+    database: PathLike | None
+    """NNLM and LSTM: folder of a database that exists, such as that of another run with the same
+    vocabulary (default: one of the training text, in the run's folder).
+    """
     patience: int | None
     """NNLM and LSTM: stop after this many evaluations without improvement (default: never)."""
     batch_size: int | None
@@ -423,6 +431,8 @@ class RecipeOptions(TypedDict, total=False):
     vocabulary: PathLike | None
     vocabulary_size: int | None
     extra_tokens: int | None
+    key_encoder: PathLike | None
+    database: PathLike | None
     patience: int | None
     batch_size: int | None
     layer_decay: float | None
