@@ -172,7 +172,7 @@ class RetroDecoder(CausalEncoder):
             return super()._read_tokens(tokens, state)
         if not isinstance(state, RetroState) or not state.caches or state.retrieval is None:
             return None
-        module, mask = self.model.module, state.mask
+        module, mask, cache = self.model.module, state.mask, state.retrieval
         if mask is not None:
             mask = torch.cat([mask, mask.new_ones(len(tokens), 1)], 1)
         positions = [length - 1 for length in state.lengths]
@@ -181,7 +181,7 @@ class RetroDecoder(CausalEncoder):
         slots = torch.tensor([(one - 1) % self.chunk_length for one in positions])
         retrieval = StepRetrieval(
             module.encode_neighbors,
-            state.retrieval,
+            cache,
             slots.to(self.device),
             self._find_ending(state, ending) if ending else None,
         )
@@ -193,11 +193,11 @@ class RetroDecoder(CausalEncoder):
             position_ids=position_ids,
         )
         context.retrieval = retrieval
-        caches = tuple(replace(cache) for cache in state.caches)  # the state is not changed
+        caches = tuple(replace(one) for one in state.caches)  # the state is not changed
         with eval_mode(module):
             x = module.embeddings(tokens[:, None], None, position_ids)  # b 1 d
-            for block, cache in zip(module.blocks, caches, strict=True):
-                x = block(x, context, cache)
+            for block, block_cache in zip(module.blocks, caches, strict=True):
+                x = block(x, context, block_cache)
             logits = module.logits(module.lm_head, module.norm(x[:, 0]))
         return logits, replace(state, caches=caches, mask=mask, retrieval=retrieval.cache)
 
