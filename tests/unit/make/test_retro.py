@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import cloze
+from cloze.data.shards import read_arrays
 from cloze.errors import ClozeError, ConfigError, InputError
 from cloze.make.pretrain import retro
 from cloze.make.pretrain.dispatch import pretrain
@@ -16,6 +17,7 @@ from cloze.make.recipe.retro import RetroRecipe
 from cloze.make.resume import resume
 from cloze.models.retro import Retro
 from cloze.retrieval.chunk_database import ChunkDatabase
+from cloze.tasks.chunk_retriever import embed_chunks
 from helpers import files_of, raises, tiny_model
 from smallruns import metrics
 
@@ -215,6 +217,33 @@ def test_a_database_of_another_run(run, place, tmp_path):
     assert not (tmp_path / "run" / "database").exists()
     facts = json.loads((tmp_path / "run" / "retrieval.json").read_text())
     assert facts["database_chunks"] == len(ChunkDatabase.open(run))
+
+
+def test_keys_of_the_same_text_are_not_computed_again(run, place, tmp_path, monkeypatch):
+    found = []
+
+    def embed_some(encoder, tokenizer, chunks):
+        found.extend(chunks)
+        return embed_chunks(encoder, tokenizer, chunks)
+
+    monkeypatch.setattr(retro, "embed_chunks", embed_some)
+    train(
+        place,
+        tmp_path / "run",
+        f"retrieval.database={run / 'database'}",
+        f"vocabulary.folder={run}",
+        "run.steps=1",
+    )
+    facts = json.loads((tmp_path / "run" / "retrieval.json").read_text())
+    held_out = facts["corpus_chunks"] - facts["database_chunks"]
+    assert 0 < len(found) <= held_out  # a copy of a document in the database has its keys
+    ours, theirs = (read_parts(path / "neighbors") for path in (run, tmp_path / "run"))
+    assert (ours == theirs).all()
+
+
+def read_parts(folder):
+    parts = sorted(folder.glob("*.safetensors"))
+    return np.concatenate([read_arrays(path)[0]["numbers"] for path in parts])
 
 
 def test_without_retrieval_there_is_no_database(place, tmp_path):

@@ -23,6 +23,7 @@ from torch import nn
 from cloze.checkpoint.atomic import translate_write_errors
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
+from cloze.data.batch import Ints
 from cloze.data.chunks import ChunkTable
 from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.data.shards import read_arrays
@@ -240,11 +241,11 @@ class NeighborBuilder:
         self._callbacks.on_log(
             f"finding {k} neighbors of {len(chunks):,} chunks in a database of {len(database):,}"
         )
-        search, own = KeySearch(database, self._device), np.cumsum(chunks.is_train) - 1
+        search, own = KeySearch(database, self._device), match_chunks(chunks, database.text)
         self._folder.mkdir(parents=True, exist_ok=True)
         for path, first, last in missing:
             queries = torch.empty(last - first, database.info.dimension, device=self._device)
-            stored = chunks.is_train[first:last] & self._is_own
+            stored = own[first:last] >= 0
             rows = torch.from_numpy(own[first:last][stored]).to(self._device)
             known = torch.from_numpy(stored).to(self._device)
             queries[known] = search.keys[rows].float()
@@ -281,6 +282,35 @@ class NeighborBuilder:
             },
         }
         write_json(self._out / RETRIEVAL_FACTS, facts)
+
+
+def match_chunks(chunks: ChunkTable, text: DatabaseText) -> Ints:
+    """The number of each chunk of a corpus in a database; −1 if it is not there (c).
+
+    Chunks are the same if they are at the same place of documents with the same tokens, so their
+    keys need not be computed again.
+    """
+    ours, theirs = (
+        np.stack([documents, _count_before(starts, ends)], 1)
+        for documents, starts, ends in (
+            (chunks.digests, chunks.starts, chunks.ends),
+            (text.documents, text.starts, text.ends),
+        )
+    )
+    keys, wanted = (
+        np.ascontiguousarray(one).view([("document", np.int64), ("place", np.int64)])[:, 0]
+        for one in (theirs, ours)
+    )
+    order = np.argsort(keys, kind="stable")
+    found = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(order) - 1)]
+    return np.where((theirs[found] == ours).all(1), found, -1)
+
+
+def _count_before(starts: Ints, ends: Ints) -> Ints:
+    """The number of chunks of the same document before each."""
+    is_first = np.diff(ends, prepend=-1) != 0
+    number = np.arange(len(starts))
+    return number - np.maximum.accumulate(np.where(is_first, number, 0))
 
 
 def collect_text(chunks: ChunkTable) -> DatabaseText:
