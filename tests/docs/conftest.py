@@ -24,6 +24,7 @@ REDUCED = [
     (r"^max_positions = 1024", "max_positions = 128"),
     (r"^size = \d+", "size = 300"),
     (r"^batch_tokens = \d+", "batch_tokens = 512"),
+    (r"^chunk_length = \d+", "chunk_length = 8"),
     (r"^accumulate = \d+", "accumulate = 1"),
     (r"^(epochs) = [\d.]+", r"\1 = 1"),
     (r"^(minutes|steps) = [\d.]+", "steps = 2"),
