@@ -22,8 +22,9 @@ from cloze.tasks.embed import embed_stream
 Text = str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Lists = Annotated[list[Texts], Field(min_length=1, max_length=MAX_TEXTS)]
-# options of functions that have no meaning over HTTP
+# options of functions that have no meaning over HTTP, and those that name a path on the server
 _EXCLUDED = {"text_column", "pair_column", "batch_tokens", "progress", "on_error", "on_truncated"}
+_EXCLUDED |= {"database"}
 _MAX_INT = 1 << 31
 _INTEGER = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
 _SEED = Annotated[int, Field(ge=0, lt=1 << 63)]

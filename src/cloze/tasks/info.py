@@ -39,6 +39,7 @@ NOT_SHOWN = ("lowercase",)  # shown with the vocabulary
 PARTS = ("embeddings", "blocks", "norm", "pooler", "transform")  # of encoders, in this order
 # names in safetensors files
 DTYPE_NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+RETRIEVAL_SETTINGS = ("chunk_length", "num_neighbors", "neighbor_layers")  # of RETRO
 WINDOW_SETTINGS = ("global_attention_every", "window_size")  # of families with sliding windows
 
 
@@ -222,6 +223,7 @@ def _describe_encoder(config: Any) -> dict[str, int | str]:  # noqa: ANN401
         "activation": config.activation,
         **{name: getattr(config, name) for name in WINDOW_SETTINGS if hasattr(config, name)},
         **({"attention": "causal"} if getattr(config, "is_causal", False) else {}),
+        **{name: getattr(config, name) for name in RETRIEVAL_SETTINGS if hasattr(config, name)},
     }
 
 

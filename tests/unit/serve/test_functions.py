@@ -192,3 +192,8 @@ def test_numbers_that_are_not_finite_are_null(server):
     found = server.post("/api/score", {"model": "ngram", "text": "xyzzy unknown"}).json()
     values = [one["log_probability"] for one in found["tokens"]]
     assert all(value is None or math.isfinite(value) for value in values)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_option_names_a_path_on_the_server(name):
+    assert not {"database", "out", "predictions"} & list_options(FUNCTIONS[name]).keys()
