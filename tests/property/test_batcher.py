@@ -110,6 +110,54 @@ def test_the_thread_answers_every_request_with_its_own_results(jobs, batch_token
     asyncio.run(ask_all())
 
 
+class BrokenContinuations:
+    """Texts that fail when they join, or at their first step."""
+
+    def __init__(self):
+        self.running = []
+
+    def __bool__(self):
+        return bool(self.running)
+
+    def accepts(self, key):
+        return key == "text"
+
+    def room(self, _):
+        return 100
+
+    def start(self, entries):
+        if any(entry.value == "start" for entry in entries):
+            raise ValueError("start")
+        self.running += entries
+
+    def step(self):
+        if any(entry.value == "step" for entry in self.running):
+            raise ValueError("step")
+        return [(entry, entry.value) for entry in self.clear()]
+
+    def clear(self):
+        cleared, self.running = self.running, []
+        return cleared
+
+
+def test_the_thread_survives_continuations_that_fail():
+    async def ask():
+        batcher = Batcher(
+            lambda _, values: values, batch_tokens=10, max_tokens=100,
+            continuations=BrokenContinuations(),
+        )  # fmt: skip
+        batcher.start()
+        try:
+            for value in ("start", "step", "fine"):
+                (found,) = await asyncio.wait_for(batcher.submit("text", [value], [1]), 20)
+                assert found == value if value == "fine" else isinstance(found, ValueError)
+            assert await batcher.submit("other", [1], [1]) == [1]
+        finally:
+            batcher.close()
+
+    asyncio.run(ask())
+
+
 def test_batches_form_while_the_thread_is_busy():
     started, go_on, sizes = threading.Event(), threading.Event(), []
 

@@ -277,7 +277,6 @@ def _add_error_handlers(app: FastAPI, engine: Engine) -> None:
             failure, headers = describe_http_exception(error), dict(error.headers or {})
         else:
             failure = describe_error(error)
-            _log_internal(error)
         engine.metrics.count_failure(failure.code)
         log_request(error=failure.code)
         return make_response(request.url.path, failure, headers)
@@ -291,7 +290,7 @@ def _add_error_handlers(app: FastAPI, engine: Engine) -> None:
         return Response(status_code=_CLIENT_LEFT)
 
     kinds: list[type[Exception]] = [
-        *(RequestError, ClozeError, RequestValidationError, HTTPException, Exception)
+        *(RequestError, ClozeError, RequestValidationError, HTTPException)
     ]
     for kind in kinds:
         app.add_exception_handler(kind, handle)

@@ -37,6 +37,7 @@ class Continuations(Protocol):
     def room(self, key: Hashable) -> int: ...
     def start(self, entries: Sequence[Entry]) -> None: ...
     def step(self) -> list[tuple[Entry, Any]]: ...
+    def clear(self) -> list[Entry]: ...
     def __bool__(self) -> bool: ...
 
 
@@ -157,13 +158,18 @@ class Batcher:
                 self._observe_start(entries)
                 key = entries[0].job.key
                 if self._continuations is not None and self._continuations.accepts(key):
-                    self._continuations.start(entries)
+                    self._start_continuations(self._continuations, entries)
                 else:
                     self._compute(key, entries)
             if self._continuations is not None and self._has_steps:
-                since = time.perf_counter()
-                finished = self._continuations.step()
-                self._finish(finished, time.perf_counter() - since)
+                self._finish(_advance(self._continuations))
+
+    def _start_continuations(self, running: Continuations, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            try:
+                running.start([entry])
+            except Exception as error:  # the thread goes on
+                self._finish([(entry, error)])
 
     @property
     def _has_steps(self) -> bool:
@@ -190,11 +196,10 @@ class Batcher:
         if self._observer is not None:
             tokens = sum(entry.cost for entry in entries)
             self._observer.observe_batch(seconds, len(entries), tokens)
-        self._finish(list(zip(entries, results, strict=True)), seconds)
+        self._finish(list(zip(entries, results, strict=True)))
 
-    def _finish(self, found: Sequence[tuple[Entry, Any]], seconds: float) -> None:
+    def _finish(self, found: Sequence[tuple[Entry, Any]]) -> None:
         """Store results, and wake up the requests that have all of theirs."""
-        del seconds
         if not found:
             return
         now = time.monotonic()
@@ -211,6 +216,14 @@ class Batcher:
                     done.append((*self._loops[job], job.results))
         for loop, future, results in done:
             loop.call_soon_threadsafe(_set_result, future, results)
+
+
+def _advance(running: Continuations) -> list[tuple[Entry, Any]]:
+    """One step of all texts; if it fails, all of them fail, and the thread goes on."""
+    try:
+        return running.step()
+    except Exception as error:
+        return [(entry, error) for entry in running.clear()]
 
 
 def _set_result(future: "asyncio.Future[list[Any]]", results: list[Any]) -> None:

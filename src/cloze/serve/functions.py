@@ -291,8 +291,8 @@ def make_result_schema(name: str) -> Any:  # noqa: ANN401
     function = FUNCTIONS[name]
     inputs = [function.echo.get(one, one) for one in function.inputs]
     names = dict.fromkeys([*filter(None, inputs), *function.result])
-    if name == "rerank":
-        names = dict.fromkeys(("query", *function.result))
+    if name in ("rerank", "tokenize"):  # without documents, and without the text
+        names = dict.fromkeys((*inputs[:1], *function.result)[name == "tokenize" :])
     fields: dict[str, Any] = dict.fromkeys(names, (Any, ...))
     kind = create_model(f"{function.title}Result", __config__=ConfigDict(extra="allow"), **fields)
     if function.is_whole:

@@ -86,9 +86,9 @@ class _Running:
         return sum(entry.cost for entry in self.entries)
 
     def start(self, entries: Sequence[Entry]) -> None:
-        self.entries.extend(entries)
         for entry in entries:
             self.batch.add(entry.value.rows)
+            self.entries.append(entry)
 
     def step(self) -> list[tuple[Entry, Any]]:
         for entry in [one for one in self.entries if one.job.is_cancelled]:
@@ -152,3 +152,9 @@ class GenerationBatches:
     def step(self) -> list[tuple[Entry, Any]]:
         """One more token of every text; returns those that are finished."""
         return [found for running in self._running.values() for found in running.step()]
+
+    def clear(self) -> list[Entry]:
+        """Forget all texts, and return them."""
+        found = [entry for running in self._running.values() for entry in running.entries]
+        self._running.clear()
+        return found

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cloze.serve.config import ServeConfig
 from cloze.serve.engine import Engine
 from cloze.serve.errors_http import make_response
-from cloze.serve.failures import RequestError, refuse
+from cloze.serve.failures import RequestError, describe_error, refuse
 from cloze.serve.log import LOGGER, REQUEST_LOG, make_line
 
 _ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")  # also while the server is stopping
@@ -69,13 +69,26 @@ class Gate:
                 await response(scope, receive, record.send)
             else:
                 limit = self._find_body_limit(scope["path"])
-                await self._app(scope, self._count_bytes(headers, receive, limit), record.send)
+                await self._run(scope, self._count_bytes(headers, receive, limit), record)
         finally:
             self.num_open -= 1
             if not self.num_open:
                 self.is_idle.set()
             REQUEST_LOG.reset(token)
             record.finish()
+
+    async def _run(self, scope: Scope, receive: Receive, record: "_Record") -> None:
+        """Call the application; an unexpected error is logged and answered."""
+        try:
+            await self._app(scope, receive, record.send)
+        except Exception as error:
+            LOGGER.error("a request failed", exc_info=error)
+            if record.is_started:  # nothing else can be said
+                raise
+            failure = describe_error(error)
+            record.log["values"]["error"] = failure.code
+            self._engine.metrics.count_failure(failure.code)
+            await make_response(scope["path"], failure)(scope, receive, record.send)
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "").lower()
@@ -194,6 +207,7 @@ class _Record:
         self._scope, self._send, self._engine = scope, send, engine
         self._format = config.log_format
         self._since, self._status, self._id = time.perf_counter(), 500, uuid.uuid4().hex
+        self.is_started = False  # whether an answer is being sent
         self.log: dict[str, Any] = {
             "deadline": time.monotonic() + config.deadline,
             "values": {},
@@ -202,7 +216,7 @@ class _Record:
     async def send(self, message: Message) -> None:
         """Add headers to the answer."""
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self._status, self.is_started = message["status"], True
             extra = [
                 (b"x-request-id", self._id.encode()),
                 (b"x-content-type-options", b"nosniff"),

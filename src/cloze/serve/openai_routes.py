@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -132,7 +133,7 @@ async def _read_texts(engine: Engine, model: str, function: str, given: Any) -> 
             400, "invalid_input", f"the vocabulary of {model} has no token {wrong}",
             fix="send texts, or ids of this model's own tokenizer (/api/tokenize)",
         )  # fmt: skip
-    return [tokenizer.decode(row) for row in rows]
+    return await run_in_threadpool(lambda: [tokenizer.decode(row) for row in rows])
 
 
 def shorten_vectors(vectors: Any, dimensions: int | None) -> Any:  # noqa: ANN401 - b d arrays

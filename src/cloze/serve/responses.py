@@ -10,11 +10,25 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 T = TypeVar("T")
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 def dump_json(value: object) -> bytes:
-    """JSON; NaN and infinity are null."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    """JSON; NaN and infinity are null, and a lone surrogate is U+FFFD."""
+    try:
+        return orjson.dumps(value, option=_OPTIONS)
+    except TypeError:
+        return orjson.dumps(_replace_surrogates(value), option=_OPTIONS)
+
+
+def _replace_surrogates(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_surrogates(one) for one in value]
+    return value
 
 
 def make_json(content: bytes) -> Response:
