@@ -8,7 +8,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from cloze.serve.config import WORKERS_VARIABLE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _INPUTS = tuple(2**n for n in range(13))
 _TOKENS = tuple(2**n for n in range(3, 20))
 
