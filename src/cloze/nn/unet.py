@@ -3,8 +3,9 @@
 b batch, c channels, y x positions, s text tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +34,13 @@ class Stage(nn.Module):
         """Block `index` and its transformer."""
         x = self.blocks[index](x, time)
         return self.transformers[index](x, text, mask) if self.transformers else x
+
+
+class StageList(nn.ModuleList):
+    """The stages of one way, down or up."""
+
+    def __iter__(self) -> Iterator[Stage]:
+        return cast("Iterator[Stage]", super().__iter__())
 
 
 class UNet(nn.Module):
@@ -76,7 +84,7 @@ class UNet(nn.Module):
         last, first = len(channels) - 1, channels[0]
         self.time = TimeEmbedding(first, time_size)
         self.conv_in = nn.Conv2d(image_channels, first, 3, padding=1)
-        self.down = nn.ModuleList()
+        self.down = StageList()
         skips = [first]  # channels of what is kept for the way up
         for index, (before, width) in enumerate(pairwise([first, *channels])):
             pairs = [(before, width), *[(width, width)] * (blocks_per_stage - 1)]
@@ -88,7 +96,7 @@ class UNet(nn.Module):
             [transformer(deepest)] if attention_stages else [],
             None,
         )
-        self.up = nn.ModuleList()
+        self.up = StageList()
         before = deepest
         for index in reversed(range(len(channels))):
             width, pairs = channels[index], []

@@ -1,0 +1,1 @@
+"""Images with captions: reading, decoding, and drawings made here."""
