@@ -120,13 +120,7 @@ def _read_source(
     if not isinstance(source, str | os.PathLike):
         yield from _read_table(source, columns, Path())
         return
-    by_folder: dict[Path, dict[str, list[Path]]] = {}
-    for path in find_files(source, FORMATS):
-        kind = FORMATS[split_endings(path)[0]]
-        if kind == "table" and path.name.split(".")[0] == METADATA:
-            kind = METADATA
-        by_folder.setdefault(path.parent, {}).setdefault(kind, []).append(path)
-    for folder, kinds in by_folder.items():
+    for folder, kinds in _group_files(source).items():
         known = dict(table)
         for path in kinds.get(METADATA, []):
             known |= _read_captions(path, columns)
@@ -136,6 +130,17 @@ def _read_source(
             yield from _read_tar(path, known)
         for path in kinds.get("table", []):
             yield from _read_table(path, columns, folder)
+
+
+def _group_files(source: PathLike) -> dict[Path, dict[str, list[Path]]]:
+    """The files of a source by folder and by kind."""
+    found: dict[Path, dict[str, list[Path]]] = {}
+    for path in find_files(source, FORMATS):
+        kind = FORMATS[split_endings(path)[0]]
+        if kind == "table" and path.name.split(".")[0] == METADATA:
+            kind = METADATA
+        found.setdefault(path.parent, {}).setdefault(kind, []).append(path)
+    return found
 
 
 def _read_sidecar(path: Path) -> str | None:
