@@ -59,6 +59,7 @@ class ModelMethods:
     similar = _method(lambda: cloze.similar)
     similarity = _method(lambda: cloze.similarity)
     suggest = _method(lambda: cloze.suggest)
+    draw = _method(lambda: cloze.draw)
     summarize = _method(lambda: cloze.summarize)
     tag = _method(lambda: cloze.tag)
     tokenize = _method(lambda: cloze.tokenize)

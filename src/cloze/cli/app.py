@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": (INFERENCE, 'cloze score cloze-en "The keys are here." "The keys is here."'),
     "translate": (INFERENCE, 'cloze translate runs/en-de "A dog runs." --beam 4 --n-best 3'),
     "summarize": (INFERENCE, "cloze summarize runs/news --file articles.jsonl"),
+    "draw": (INFERENCE, 'cloze draw runs/emoji "a red heart" --out heart.png'),
     "similarity": (INFERENCE, 'cloze similarity cloze-en "A cat sat." "A cat is sitting."'),
     "rerank": (INFERENCE, 'cloze rerank cloze-en "Who slept?" "The dog slept." "It rains."'),
     "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),

@@ -16,6 +16,7 @@ class Purpose(IntEnum):
     ORDER = 1  # order of the samples of an epoch
     MASKING = 2
     LENGTH = 3  # lengths of segments of text
+    IMAGES = 4  # captions and augmentation of images
 
 
 def make_generator(

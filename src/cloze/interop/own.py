@@ -189,6 +189,7 @@ SEQ2SEQ = OwnLayout(
         (r"^score\.sharpness$", "score.scale"),
     ),
 )
+DIFFUSION = OwnLayout(family="diffusion", required=("vocab_size", "image_size"))
 MUSIC_TRANSFORMER = HeadLayout(family="music-transformer")
 RETRO = HeadLayout(family="retro", required=("vocab_size", "chunk_length"))
 TRANSFORMER = OwnLayout(

@@ -163,6 +163,7 @@ _NEEDED = {
         ("similar", "combine", "analogy", "cosine", "odd_one_out", "plot_words", "plot_vectors"),
         "word vectors (`cloze pretrain --family word2vec` trains them)",
     ),
+    "draw": "a diffusion model (`cloze pretrain --recipe diffusion` trains one)",
     "tokenize": "a model with a tokenizer",
     **dict.fromkeys(("classify", "tag", "answer", "choose"), _FINETUNED),
     **dict.fromkeys(

@@ -31,7 +31,7 @@ ENTRY_POINTS = "cloze.families"
 RECURRENT_PARTS = ("embeddings", "hidden_states", "recurrent")
 RECURRENT_LM_PARTS = (*RECURRENT_PARTS, "layer_outputs")
 ENCODER_PARTS = ("embeddings", "hidden_states", "blocks", "attention", "ffn", "layer_outputs")
-Kind = Literal["encoder", "language_model", "translator", "word_vectors"]
+Kind = Literal["encoder", "language_model", "translator", "word_vectors", "image_generator"]
 
 
 class PluginWarning(UserWarning):
@@ -352,6 +352,17 @@ for _family in (
         layout="cloze.interop.own:SEQ2SEQ",
         capabilities=translator_capabilities,
         recipe="seq2seq",
+    ),
+    Family(
+        name="diffusion",
+        description="a diffusion model of images",
+        kind="image_generator",
+        config="cloze.models.configs.diffusion:DiffusionConfig",
+        parts=(),
+        module="cloze.models.diffusion:Diffusion",
+        layout="cloze.interop.own:DIFFUSION",
+        capabilities=make_fixed_capabilities(draw="images from texts"),
+        recipe="diffusion",
     ),
 ):
     register(_family)

@@ -27,7 +27,7 @@ class DiTBlock(nn.Module):
     """Self-attention, attention to the text, feed-forward net, modulated by the noise level.
 
     adaLN-Zero: shift, scale and gate of each sub-layer are linear in the embedding of the time, and
-    zero at the beginning, so that every block starts as the identity.
+    zero at the beginning (`Diffusion.init_weights`), so that every block starts as the identity.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, text_size: int | None) -> None:
@@ -38,13 +38,9 @@ class DiTBlock(nn.Module):
         if text_size is not None:
             self.text_norm = nn.LayerNorm(hidden_size)
             self.text_attention = SourceAttention(hidden_size, num_heads, text_size)
-            nn.init.zeros_(self.text_attention.out.weight)
-            nn.init.zeros_(self.text_attention.out.bias)
         self.ffn_norm = nn.LayerNorm(hidden_size, elementwise_affine=False, eps=1e-6)
         self.ffn = FeedForward(hidden_size, 4 * hidden_size, ACTIVATIONS["gelu_new"])
         self.modulation = nn.Linear(hidden_size, 6 * hidden_size)
-        nn.init.zeros_(self.modulation.weight)
-        nn.init.zeros_(self.modulation.bias)
 
     def forward(self, x: Tensor, time: Tensor, text: Tensor | None, mask: Tensor | None) -> Tensor:
         shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(F.silu(time))[:, None].chunk(
@@ -79,9 +75,6 @@ class DiT(nn.Module):
         self.norm_out = nn.LayerNorm(hidden_size, elementwise_affine=False, eps=1e-6)
         self.modulation = nn.Linear(hidden_size, 2 * hidden_size)
         self.out = nn.Linear(hidden_size, patch_size**2 * image_channels)
-        for layer in (self.modulation, self.out):
-            nn.init.zeros_(layer.weight)
-            nn.init.zeros_(layer.bias)
 
     def forward(
         self, x: Tensor, times: Tensor, text: Tensor | None = None, mask: Tensor | None = None

@@ -66,7 +66,6 @@ class VQBottleneck(nn.Module):
     def __init__(self, channels: int, codes: int, *, commitment: float = 0.25) -> None:
         super().__init__()
         self.codebook = nn.Embedding(codes, channels)
-        nn.init.uniform_(self.codebook.weight, -1 / codes, 1 / codes)
         self.project = nn.Conv2d(2 * channels, channels, 1)
         self.commitment = commitment
 

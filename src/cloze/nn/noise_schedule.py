@@ -79,8 +79,9 @@ class DiffusionSchedule:
 
     def draw_times(self, count: int, generator: torch.Generator) -> Tensor:
         """Times of the uniform distribution."""
-        times = torch.randint(len(self.betas), (count,), generator=generator)
-        return times.to(generator.device)
+        return torch.randint(
+            len(self.betas), (count,), generator=generator, device=generator.device
+        )
 
     def level(self, times: Tensor) -> NoiseLevel:
         """α and σ at whole times; before time 0 there is no noise."""

@@ -1,4 +1,4 @@
-"""An average of the weights, begun when the model no longer improves (NT-ASGD)."""
+"""Averages of the weights: since the model no longer improves (NT-ASGD), or exponential (EMA)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,67 @@ from cloze.train.step import Step
 _NOTE, _PREFIX = "averaging", "average."
 
 
-class WeightAverage:
+class AveragedWeights:
+    """An average of the weights in `state.extra`, which is saved with the state."""
+
+    def __init__(self, state: TrainState) -> None:
+        self._state = state
+
+    @contextmanager
+    @torch.no_grad()
+    def swap_in(self) -> Iterator[None]:
+        """Within the context the model has the average of the weights."""
+        means = self._means
+        before = {name: weight.clone() for name, weight in self._weights.items() if name in means}
+        for name, mean in means.items():
+            self._weights[name].copy_(mean)
+        try:
+            yield
+        finally:
+            for name, weight in before.items():
+                self._weights[name].copy_(weight)
+
+    @torch.no_grad()
+    def _move(self, fraction: float) -> None:
+        """Move the average towards the weights; the first time it becomes equal to them."""
+        weights, means = self._weights, self._means
+        if not means:
+            extra = {_PREFIX + name: weight.clone() for name, weight in weights.items()}
+            self._state.extra.update(extra)
+            return
+        torch._foreach_lerp_(list(means.values()), [weights[name] for name in means], fraction)
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        weights = self._state.model.named_parameters()
+        return {name: weight.detach() for name, weight in weights if weight.requires_grad}
+
+    @property
+    def _means(self) -> dict[str, Tensor]:
+        extra = self._state.extra.items()
+        return {
+            name.removeprefix(_PREFIX): mean for name, mean in extra if name.startswith(_PREFIX)
+        }
+
+
+class WeightEMA(AveragedWeights):
+    """w̄ ← d·w̄ + (1 − d)·w after each step, with d = min(decay, (1 + step)/(10 + step)).
+
+    The decay grows during the first steps, so that the initial weights are soon forgotten.
+    """
+
+    def __init__(self, state: TrainState, decay: float) -> None:
+        super().__init__(state)
+        self._decay = decay
+
+    def average_steps(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """Update the average after each step."""
+        for step in steps:
+            self._move(1 - min(self._decay, (1 + step.number) / (10 + step.number)))
+            yield step
+
+
+class WeightAverage(AveragedWeights):
     """The mean of the weights after each step since it was triggered, used in evaluations.
 
     Averaging is triggered by the first evaluation that is worse than the best one of those at
@@ -23,13 +83,14 @@ class WeightAverage:
     """
 
     def __init__(self, state: TrainState, patience: int) -> None:
-        self._state, self._patience = state, patience
+        super().__init__(state)
+        self._patience = patience
 
     def average_steps(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Update the mean after each step."""
         for step in steps:
             if self._notes["start"] is not None:
-                self._update(step.number - self._notes["start"])
+                self._move(1 / (step.number - self._notes["start"]))
             yield step
 
     def evaluate(self, evaluate: Callable[[], Mapping[str, float]]) -> dict[str, float]:
@@ -42,41 +103,6 @@ class WeightAverage:
             notes["start"] = self._state.progress.step
         notes["scores"].append(score)
         return {**scores, "is_averaged": float(bool(self._state.extra))}
-
-    @contextmanager
-    @torch.no_grad()
-    def swap_in(self) -> Iterator[None]:
-        """Within the context the model has the mean of the weights."""
-        means = self._means
-        before = {name: weight.clone() for name, weight in self._weights.items() if name in means}
-        for name, mean in means.items():
-            self._weights[name].copy_(mean)
-        try:
-            yield
-        finally:
-            for name, weight in before.items():
-                self._weights[name].copy_(weight)
-
-    @torch.no_grad()
-    def _update(self, count: int) -> None:
-        weights = self._weights
-        if count == 1:
-            extra = {_PREFIX + name: weight.clone() for name, weight in weights.items()}
-            self._state.extra.update(extra)
-            return
-        means = self._means
-        torch._foreach_lerp_(list(means.values()), [weights[name] for name in means], 1 / count)
-
-    @property
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: weight.detach() for name, weight in self._state.model.named_parameters()}
-
-    @property
-    def _means(self) -> dict[str, Tensor]:
-        extra = self._state.extra.items()
-        return {
-            name.removeprefix(_PREFIX): mean for name, mean in extra if name.startswith(_PREFIX)
-        }
 
     @property
     def _notes(self) -> dict[str, Any]:

@@ -45,10 +45,7 @@ def decode_image(content: bytes, name: str, *, size: int | None = None) -> NDArr
             if size is not None:
                 image.draft("RGB", (2 * size, 2 * size))  # JPEG files are decoded smaller
             image.load()
-            image = _convert(operations.exif_transpose(image), pillow)
-            if size is not None:
-                image = _fit(image, size, pillow)
-            return np.asarray(image, np.uint8).copy()
+            return convert_image(operations.exif_transpose(image), size=size)
     except InputError:
         raise
     except Exception as error:  # decoders raise many kinds: OSError, SyntaxError, ValueError …
@@ -57,6 +54,20 @@ def decode_image(content: bytes, name: str, *, size: int | None = None) -> NDArr
             f"{name}: not a readable image: {reason[:200]}",
             fix=f"leave it out, or convert it to PNG or JPEG (readable: {', '.join(FORMATS)})",
         ) from None
+
+
+def convert_image(image: Any, *, size: int | None = None) -> NDArray[np.uint8]:  # noqa: ANN401
+    """The pixels of a Pillow image or of an array (y x 3), as `decode_image` gives them."""
+    pillow, _ = _import_pillow()
+    if isinstance(image, np.ndarray | list):
+        image = np.asarray(image, np.uint8)
+        if image.shape == (size, size, 3):
+            return image
+        image = pillow.fromarray(image)
+    image = _convert(image, pillow)
+    if size is not None and image.size != (size, size):
+        image = _fit(image, size, pillow)
+    return np.array(image, np.uint8)
 
 
 def _check_pixels(size: tuple[int, int], name: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.images.decode import MAX_BYTES, decode_image
+from cloze.data.images.decode import MAX_BYTES, convert_image, decode_image
 from cloze.data.input_files import find_files, open_binary, split_endings
 from cloze.data.labelled.records import TABLE_FORMATS, find_inputs, read_mappings
 from cloze.data.sources import OnError, Source, as_list, get_error_handler
@@ -61,11 +61,9 @@ class ImageExample:
         if isinstance(content, Path):
             with open_binary(content) as stream:
                 content = stream.read(MAX_BYTES + 1)
-        elif not isinstance(content, bytes):
-            from cloze.data.images.decode import encode_png
-
-            content = encode_png(content)
-        return decode_image(content, self.name, size=size)
+        if isinstance(content, bytes):
+            return decode_image(content, self.name, size=size)
+        return convert_image(content, size=size)
 
 
 @dataclass(frozen=True)
@@ -117,6 +115,9 @@ def _read_source(
     table: Mapping[str, Caption],
     columns: CaptionColumns,
 ) -> Iterator[ImageExample | InputError]:
+    if isinstance(source, ImageExample):
+        yield source
+        return
     if not isinstance(source, str | os.PathLike):
         yield from _read_table(source, columns, Path())
         return

@@ -7,6 +7,7 @@
 | ngram | ngram | `make/ngram.py` |
 | word2vec | word2vec | `make/word2vec.py` |
 | language models: nnlm, lstm, elmo | nnlm, lstm, awd-lstm, elmo | `make/language_model.py` |
+| diffusion (images) | diffusion | `make/diffusion.py` |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
@@ -18,6 +19,7 @@ from cloze.config import Settings
 from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
 from cloze.make.recipe.complete import Recipe, complete_pretraining
+from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.keywords import PretrainOptions
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.option_help import document_options
@@ -35,6 +37,7 @@ JOBS: dict[type[Any], str] = {
     LanguageModelRecipe: "cloze.make.language_model:pretrain_language",
     NGramRecipe: "cloze.make.ngram:pretrain_ngram",
     Word2VecRecipe: "cloze.make.word2vec:pretrain_word2vec",
+    DiffusionRecipe: "cloze.make.diffusion:pretrain_diffusion",
 }
 
 

@@ -23,6 +23,7 @@ from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
 from cloze.make.recipe.files import describe_source, read_values
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
+from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.keywords import RecipeOptions
 from cloze.make.recipe.language_models import (
     LanguageModelRecipe,
@@ -44,6 +45,7 @@ Recipe: TypeAlias = (
     | LanguageModelRecipe
     | NGramRecipe
     | Word2VecRecipe
+    | DiffusionRecipe
     | FinetuneRecipe
     | TranslationRecipe
 )
@@ -51,7 +53,14 @@ Command = Literal["pretrain", "distill", "finetune"]
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
-PRETRAIN_CLASSES = (PretrainRecipe, RetroRecipe, LanguageModelRecipe, NGramRecipe, Word2VecRecipe)
+PRETRAIN_CLASSES = (
+    PretrainRecipe,
+    RetroRecipe,
+    LanguageModelRecipe,
+    NGramRecipe,
+    Word2VecRecipe,
+    DiffusionRecipe,
+)
 FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
 CLASSES: dict[Command, tuple[type[Any], ...]] = {
     "pretrain": PRETRAIN_CLASSES,
@@ -68,6 +77,7 @@ _CLASS_OF_KIND: dict[str, type[Any]] = {
     "language_model": LanguageModelRecipe,
     "translator": TranslationRecipe,
     "word_vectors": Word2VecRecipe,
+    "image_generator": DiffusionRecipe,
 }
 
 
@@ -98,7 +108,7 @@ def complete_pretraining(
     family: str | None = None,
     options: Mapping[str, Any] | None = None,
     settings: Settings = (),
-) -> PretrainRecipe | LanguageModelRecipe | NGramRecipe | Word2VecRecipe:
+) -> PretrainRecipe | LanguageModelRecipe | NGramRecipe | Word2VecRecipe | DiffusionRecipe:
     """The complete recipe of `pretrain`.
 
     Args:

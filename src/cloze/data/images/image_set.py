@@ -1,0 +1,255 @@
+"""Decoded images of one size on disk, with their captions, and batches of them.
+
+b batch, y x positions, s tokens.
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.data.images.read import ImageExample
+from cloze.data.randomness import Purpose, make_generator
+from cloze.data.sources import OnError, get_error_handler
+from cloze.errors import InputError
+from cloze.files import atomic_file, read_json, write_json
+from cloze.text.tokenizer import Tokenizer
+
+PIXELS_FILE, CAPTIONS_FILE = "images.npy", "captions.json"
+_CHUNK = 256  # images decoded at a time
+_MAX_KEYWORDS = 3  # that are added to a caption
+_BUCKETS = 1000  # of groups, for the split
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images of one size with captions and keywords."""
+
+    pixels: NDArray[np.uint8]  # n y x 3
+    captions: list[str]
+    groups: list[str]
+    keywords: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.captions)
+
+    @classmethod
+    def prepare(
+        cls,
+        examples: Iterable[ImageExample],
+        size: int,
+        folder: Path,
+        *,
+        on_error: OnError = "raise",
+        progress: Callable[[str, int, int | None], object] = lambda *_: None,
+    ) -> "ImageSet":
+        """Decode images into a folder, several at a time, and open it.
+
+        Args:
+            examples: what `read_images` gives.
+            size: width and height.
+            folder: for the pixels and captions; it is complete when the captions are written.
+            on_error: "raise", or a function for the error of each image that cannot be decoded.
+            progress: called with the stage, and the number of images.
+        """
+        report = get_error_handler(on_error)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept: list[ImageExample] = []
+        stream = iter(examples)
+        with (
+            atomic_file(folder / PIXELS_FILE) as file,
+            ThreadPoolExecutor() as pool,
+        ):
+            header = np.lib.format.header_data_from_array_1_0(
+                np.zeros((0, size, size, 3), np.uint8)
+            )
+            file.write(_make_header(header, 0, size))
+            while chunk := list(islice(stream, _CHUNK)):
+                for example, found in zip(
+                    chunk, pool.map(lambda one: _load(one, size), chunk), strict=True
+                ):
+                    if isinstance(found, InputError):
+                        report(found)
+                    else:
+                        file.write(found.tobytes())
+                        kept.append(replace(example, content=b""))
+                progress("images", len(kept), None)
+            file.seek(0)
+            file.write(_make_header(header, len(kept), size))
+        if not kept:
+            raise InputError("there are no images in the data", fix="check the paths")
+        write_json(
+            folder / CAPTIONS_FILE,
+            {
+                "captions": [one.caption for one in kept],
+                "groups": [one.group for one in kept],
+                "keywords": [list(one.keywords) for one in kept],
+            },
+        )
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> "ImageSet":
+        """The images of a folder; pixels are mapped into memory."""
+        texts = read_json(folder / CAPTIONS_FILE, max_bytes=1 << 32)
+        pixels = np.load(folder / PIXELS_FILE, mmap_mode="r", allow_pickle=False)
+        return cls(pixels, texts["captions"], texts["groups"], texts["keywords"])
+
+    @cached_property
+    def fingerprint(self) -> list[int]:
+        """Identifies the images and captions."""
+        texts = "\n".join([*self.captions, *self.groups]).encode()
+        step = max(1, len(self) // 64)
+        return [len(self), zlib.crc32(texts), zlib.crc32(self.pixels[::step].tobytes())]
+
+    def split(self, fraction: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of the images to train on and of those held out, by a hash of their groups."""
+        buckets = np.array([zlib.crc32(group.encode()) % _BUCKETS for group in self.groups])
+        held_out = buckets < round(fraction * _BUCKETS)
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _make_header(described: Mapping[str, Any], count: int, size: int) -> bytes:
+    """The header of a .npy file, of the same length for every count."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream,
+        {**described, "shape": (count, size, size, 3)},
+    )
+    return stream.getvalue()
+
+
+def _load(example: ImageExample, size: int) -> NDArray[np.uint8] | InputError:
+    try:
+        return example.load(size)
+    except InputError as error:
+        return error
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageBatch:
+    """Images with their captions as tokens."""
+
+    images: NDArray[np.uint8]  # b y x 3
+    input_ids: NDArray[np.int64]  # b s
+    attention_mask: NDArray[np.bool_]  # b s
+    sample_ids: NDArray[np.int64]  # b
+    loss: str  # the name of the objective's loss
+
+    @property
+    def size(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Every image is a target."""
+        return {self.loss: len(self.images)}
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Every image counts as one."""
+        return np.ones(len(self.images), np.int64)
+
+    def split(self, parts: int) -> Sequence[Self]:
+        """Up to `parts` batches with about equally many images."""
+        borders = np.unique(np.linspace(0, self.size, parts + 1).round().astype(int))
+        return [
+            replace(
+                self,
+                images=self.images[first:last],
+                input_ids=self.input_ids[first:last],
+                attention_mask=self.attention_mask[first:last],
+                sample_ids=self.sample_ids[first:last],
+            )
+            for first, last in pairwise(borders)
+        ]
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """What the objectives read."""
+        return {
+            "images": self.images,
+            "input_ids": self.input_ids,
+            "attention_mask": self.attention_mask,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageBatches:
+    """Batches of a set in a random order, by their index, the same after resuming."""
+
+    data: ImageSet
+    indices: NDArray[np.int64]
+    tokenizer: Tokenizer | None
+    batch_size: int
+    max_length: int
+    loss: str
+    seed: int = 0
+    caption_dropout: float = 0.0  # probability that a caption is empty
+    keyword_prob: float = 0.0  # probability that keywords are added to a caption
+    flip_prob: float = 0.0  # probability that an image is mirrored
+
+    @property
+    def per_epoch(self) -> int:
+        return max(1, len(self.indices) // self.batch_size)
+
+    def batch(self, number: int) -> ImageBatch:
+        """Batch `number` of the run; epochs follow one another."""
+        first = number * self.batch_size
+        places = np.arange(first, first + self.batch_size)
+        epochs, offsets = np.divmod(places, len(self.indices))
+        chosen = np.concatenate(
+            [self._order(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)]
+        )
+        rng = make_generator(self.seed, number, Purpose.IMAGES)
+        images = self.data.pixels[np.sort(chosen)][np.argsort(np.argsort(chosen))]
+        is_flipped = rng.random(len(chosen)) < self.flip_prob
+        images = np.where(is_flipped[:, None, None, None], images[:, :, ::-1], images)
+        return self._collate(images, [self._write_caption(n, rng) for n in chosen], chosen)
+
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        return make_generator(self.seed, epoch, Purpose.ORDER).permutation(self.indices)
+
+    def _write_caption(self, index: int, rng: np.random.Generator) -> str:
+        caption, keywords = self.data.captions[index], self.data.keywords[index]
+        if rng.random() < self.caption_dropout:
+            return ""
+        if keywords and rng.random() < self.keyword_prob:
+            count = int(rng.integers(1, _MAX_KEYWORDS + 1))
+            caption = ", ".join([caption, *rng.permutation(keywords)[:count].tolist()])
+        return caption
+
+    def _collate(
+        self, images: NDArray[np.uint8], captions: Sequence[str], ids: NDArray[np.int64]
+    ) -> ImageBatch:
+        tokens, mask = encode_captions(self.tokenizer, captions, self.max_length)
+        return ImageBatch(
+            images=np.ascontiguousarray(images),
+            input_ids=tokens,
+            attention_mask=mask,
+            sample_ids=ids,
+            loss=self.loss,
+        )
+
+
+def encode_captions(
+    tokenizer: Tokenizer | None, captions: Sequence[str], max_length: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Padded token ids and their mask, b s each; without a tokenizer there are no tokens."""
+    if tokenizer is None:
+        return np.zeros((len(captions), 0), np.int64), np.zeros((len(captions), 0), bool)
+    rows = [one.ids[:max_length] for one in tokenizer.encode_batch(captions, max_length=max_length)]
+    width = max(map(len, rows))
+    ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
+    mask = np.zeros((len(rows), width), bool)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)], mask[n, : len(row)] = row, True
+    return ids, mask

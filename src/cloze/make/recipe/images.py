@@ -1,0 +1,100 @@
+"""The recipes of models of images: CLIP and diffusion."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from cloze.config import Config, Flag, Help, Range, to_mapping
+from cloze.make.recipe.data import Files
+from cloze.make.recipe.model import ModelChoice
+from cloze.make.recipe.run import SelectingRun
+from cloze.models.configs.base import Probability
+from cloze.train.config import OptimizerConfig
+from cloze.train.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageData(Config):
+    """Images with captions."""
+
+    sources: Annotated[Files, Help("Folders, tar files, globs and tables of images")] = ()
+    captions: Annotated[
+        str | None,
+        Help("Table of captions by file name (default: beside the images, or their names)"),
+        Flag("--captions", "FILE"),
+    ] = None
+    image_column: Annotated[
+        str | None, Help("Column of the image in tables (default: auto-detected)")
+    ] = None
+    caption_column: Annotated[
+        str | None, Help("Column of the caption in tables (default: auto-detected)")
+    ] = None
+    group_column: Annotated[
+        str | None,
+        Help("Column whose equal values must not be split into training and dev data"),
+    ] = None
+    hold_out: Annotated[
+        float, Range(0, 0.9), Help("Fraction of the images held out for evaluation")
+    ] = 0.05
+    keyword_prob: Annotated[
+        Probability, Help("Probability that keywords of the table are added to a caption")
+    ] = 0.3
+    flip_prob: Annotated[Probability, Help("Probability that an image is mirrored")] = 0.0
+    skip_broken: Annotated[bool, Help("Skip images that cannot be read, and count them")] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEncoderChoice(Config):
+    """The model that reads captions."""
+
+    init_from: Annotated[
+        str,
+        Help("Encoder of captions: a folder or a built-in model; empty: no text"),
+        Flag("--text-encoder", "MODEL"),
+    ] = "cloze-en"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRun(SelectingRun):
+    """A run on images."""
+
+    batch_size: Annotated[
+        int, Range(1, 1 << 20), Help("Number of images in a step"), Flag("--batch-size", "N")
+    ] = 64
+    ema_decay: Annotated[
+        float, Range(0, below=1), Help("Decay of the average of the weights that is saved (EMA)")
+    ] = 0.999
+    eval_batches: Annotated[
+        int, Range(1, 1 << 20), Help("Maximum number of batches in an evaluation")
+    ] = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionRun(ImageRun):
+    """A run that trains a diffusion model."""
+
+    caption_dropout: Annotated[
+        Probability,
+        Help("Probability that a caption is left out (classifier-free guidance needs it)"),
+    ] = 0.1
+    autoencoder_fraction: Annotated[
+        float, Range(0, below=1), Help("Fraction of the budget that trains the autoencoder first")
+    ] = 0.3
+    penalty_weight: Annotated[
+        float, Range(0, 1e3), Help("Weight of the penalty of the autoencoder's latents")
+    ] = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionRecipe(Config):
+    """One diffusion model."""
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="diffusion"))
+    text_encoder: TextEncoderChoice = field(default_factory=TextEncoderChoice)
+    data: ImageData = field(default_factory=ImageData)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: DiffusionRun = field(default_factory=DiffusionRun)
+
+    def to_file(self) -> dict[str, Any]:
+        """As the run's file has it."""
+        return to_mapping(self, from_data=False)

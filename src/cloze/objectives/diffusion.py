@@ -1,0 +1,89 @@
+"""Objectives of images: the reconstruction of an autoencoder, and the noise of a diffusion model.
+
+b batch, c channels, y x positions.
+"""
+
+import zlib
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from cloze.data.images.image_set import ImageBatch
+from cloze.models.diffusion import Diffusion
+from cloze.nn.image_autoencoder import reconstruction_error
+from cloze.nn.noise_schedule import add_noise, make_target
+from cloze.objectives.core import DeviceBatch, Objective, Terms
+
+DIFFUSION_LOSS, AUTOENCODER_LOSS = "diffusion", "reconstruction"
+_MIDDLE = 127.5  # of the values of a pixel
+
+
+def diffusion_objective(
+    model: Diffusion, batch: ImageBatch | DeviceBatch, rng: torch.Generator | None = None
+) -> Terms:
+    """The mean squared error of the prediction, at a random noise level.  Ho et al. 2020, eq. 14.
+
+    Without `rng`, in evaluations, levels and noise depend on the images alone.
+    """
+    placed = place_images(model, batch)
+    generator = rng or make_fixed_generator(placed)
+    images = scale_pixels(placed.tensors["images"])
+    x = model.encode_images(images)
+    times = model.schedule.draw_times(len(x), generator)
+    level = model.schedule.level(times)
+    noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    text, mask = None, None
+    if model.text_encoder is not None:
+        mask = placed.tensors["attention_mask"]
+        text = model.encode_text(placed.tensors["input_ids"], mask)
+    output = model(add_noise(x, noise, level), times, text, mask)
+    target = make_target(x, noise, level, model.schedule.prediction)
+    errors = (output.float() - target.float()).square().flatten(1).mean(1)  # b
+    return {DIFFUSION_LOSS: errors.sum()}
+
+
+def make_autoencoder_objective(penalty_weight: float) -> Objective[ImageBatch]:
+    """The objective of the autoencoder with this weight of the penalty of latents."""
+    return cast("Objective[ImageBatch]", partial(_autoencoder_objective, penalty_weight))
+
+
+def _autoencoder_objective(
+    penalty_weight: float,
+    model: Diffusion,
+    batch: ImageBatch | DeviceBatch,
+    rng: torch.Generator | None = None,
+) -> Terms:
+    """|x − x̂| + (x − x̂)² + w · penalty, each a mean over the values of an image."""
+    assert model.autoencoder is not None
+    placed = place_images(model, batch)
+    images = scale_pixels(placed.tensors["images"])
+    noise = None
+    if rng is not None:
+        shape = (len(images), *model.config.sample_shape)
+        noise = torch.randn(shape, generator=rng, device=images.device)
+    found, penalty = model.autoencoder.reconstruct(images, noise)
+    values = images[0].numel()
+    errors = reconstruction_error(found.float(), images) / values
+    loss = errors + penalty_weight * penalty.float() / values
+    squared = (found.detach().float() - images).square().flatten(1).mean(1)
+    return {AUTOENCODER_LOSS: loss.sum(), f"{AUTOENCODER_LOSS}.squared_error": squared.sum()}
+
+
+def place_images(model: Diffusion, batch: ImageBatch | DeviceBatch) -> DeviceBatch:
+    """The arrays of a batch on the device of the model."""
+    if isinstance(batch, DeviceBatch):
+        return batch
+    return DeviceBatch.from_batch(next(model.parameters()).device, batch)
+
+
+def scale_pixels(images: Tensor) -> Tensor:
+    """Values in [−1, 1]: b y x 3, of 0 … 255 -> b 3 y x."""
+    return images.permute(0, 3, 1, 2).float() / _MIDDLE - 1
+
+
+def make_fixed_generator(batch: DeviceBatch) -> torch.Generator:
+    """A generator that depends on the images of the batch."""
+    seed = zlib.crc32(batch.batch.sample_ids.tobytes())
+    return torch.Generator(batch.tensors["images"].device).manual_seed(seed)
