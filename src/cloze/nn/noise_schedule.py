@@ -5,7 +5,7 @@ model is trained at, and what it predicts there. b batch.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -36,7 +36,9 @@ class NoiseSchedule(Protocol):
     @property
     def prediction(self) -> Prediction: ...
 
-    def draw_times(self, count: int, generator: torch.Generator) -> Tensor:
+    def draw_times(
+        self, count: int, device: torch.device, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Random times to train at, as the model reads them."""
         ...
 
@@ -51,6 +53,7 @@ class DiffusionSchedule:
 
     betas: Tensor  # in float64
     prediction: Prediction = "noise"
+    _products: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def make(
@@ -77,15 +80,17 @@ class DiffusionSchedule:
         """ᾱ_t."""
         return (1 - self.betas).cumprod(0)
 
-    def draw_times(self, count: int, generator: torch.Generator) -> Tensor:
+    def draw_times(
+        self, count: int, device: torch.device, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Times of the uniform distribution."""
-        return torch.randint(
-            len(self.betas), (count,), generator=generator, device=generator.device
-        )
+        return torch.randint(len(self.betas), (count,), generator=generator, device=device)
 
     def level(self, times: Tensor) -> NoiseLevel:
         """α and σ at whole times; before time 0 there is no noise."""
-        product = self.alphas_cumprod.to(times.device)
+        product = self._products.get(times.device)
+        if product is None:  # once for each device: a CUDA graph must not copy from the CPU
+            product = self._products[times.device] = self.alphas_cumprod.to(times.device)
         found = torch.where(times < 0, 1.0, product[times.clamp(min=0).long()])
         return NoiseLevel(found.sqrt(), (1 - found).sqrt())
 
@@ -100,9 +105,11 @@ class FlowSchedule:
     prediction: Prediction = "flow"
     logit_std: float = 1.0
 
-    def draw_times(self, count: int, generator: torch.Generator) -> Tensor:
+    def draw_times(
+        self, count: int, device: torch.device, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Times with a logit-normal distribution, densest in the middle."""
-        normal = torch.randn(count, generator=generator, device=generator.device)
+        normal = torch.randn(count, generator=generator, device=device)
         return NUM_TIMES * torch.sigmoid(self.logit_std * normal)
 
     def level(self, times: Tensor) -> NoiseLevel:

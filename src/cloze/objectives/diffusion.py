@@ -25,13 +25,14 @@ def diffusion_objective(
 ) -> Terms:
     """The mean squared error of the prediction, at a random noise level.  Ho et al. 2020, eq. 14.
 
-    Without `rng`, in evaluations, levels and noise depend on the images alone.
+    In evaluations, levels and noise depend on the images alone.
     """
+    del rng  # like dropout, noise uses the global generator, which CUDA graphs can capture
     placed = place_images(model, batch)
-    generator = rng or make_fixed_generator(placed)
+    generator = None if model.training else make_fixed_generator(placed)
     images = scale_pixels(placed.tensors["images"])
     x = model.encode_images(images)
-    times = model.schedule.draw_times(len(x), generator)
+    times = model.schedule.draw_times(len(x), x.device, generator)
     level = model.schedule.level(times)
     noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
     text, mask = None, None
@@ -59,10 +60,11 @@ def _autoencoder_objective(
     assert model.autoencoder is not None
     placed = place_images(model, batch)
     images = scale_pixels(placed.tensors["images"])
+    del rng  # see `diffusion_objective`
     noise = None
-    if rng is not None:
+    if model.training:
         shape = (len(images), *model.config.sample_shape)
-        noise = torch.randn(shape, generator=rng, device=images.device)
+        noise = torch.randn(shape, device=images.device)
     found, penalty = model.autoencoder.reconstruct(images, noise)
     values = images[0].numel()
     errors = reconstruction_error(found.float(), images) / values

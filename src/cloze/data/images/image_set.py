@@ -27,6 +27,7 @@ PIXELS_FILE, CAPTIONS_FILE = "images.npy", "captions.json"
 _CHUNK = 256  # images decoded at a time
 _MAX_KEYWORDS = 3  # that are added to a caption
 _BUCKETS = 1000  # of groups, for the split
+_MULTIPLE = 8  # of the number of tokens: few shapes, of which each has its CUDA graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +248,7 @@ def encode_captions(
     if tokenizer is None:
         return np.zeros((len(captions), 0), np.int64), np.zeros((len(captions), 0), bool)
     rows = [one.ids[:max_length] for one in tokenizer.encode_batch(captions, max_length=max_length)]
-    width = max(map(len, rows))
+    width = -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE
     ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
     mask = np.zeros((len(rows), width), bool)
     for n, row in enumerate(rows):
