@@ -10,6 +10,7 @@ from cloze.checkpoint.task import Task
 from cloze.models.registry import FAMILIES
 from grams import text_model
 from helpers import ENCODERS, tiny_model, word_model
+from images import diffusion_model
 from languages import elmo_model, neural_model
 from recurrent import recurrent_encoder
 from translators import translator
@@ -42,6 +43,8 @@ MADE = {
     "transformer": partial(translator, "transformer"),
     "transformer, summarize": lambda: replace(translator(), task=Task(name="summarize")),
     "seq2seq": partial(translator, "bahdanau"),
+    "diffusion": diffusion_model,
+    "diffusion, pixels": partial(diffusion_model, latent_channels=0, backbone="dit"),
     "gpt2, translate": partial(tiny_model, "lm", family="gpt2", task=Task(name="translate")),
     "bert, causal": partial(tiny_model, "mlm", is_causal=True),
     **{

@@ -34,6 +34,7 @@ FUNCTIONS = {
     "rerank": lambda model: cloze.rerank(model, "a b", ["c", "a"], by="embeddings"),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
     "summarize": lambda model: cloze.summarize(model, "ein Hund", max_length=5),
+    "draw": lambda model: cloze.draw(model, "a b", steps=2),
 }
 COMMANDS = {
     "fill": ["a [MASK] b"],
@@ -51,6 +52,7 @@ COMMANDS = {
     "rerank": ["a b", "c", "a", "--by", "embeddings"],
     "translate": ["ein Hund"],
     "summarize": ["ein Hund"],
+    "draw": ["a b", "--json"],
 }
 OWN_LAYOUT_ENCODERS = {"music-transformer", "retro"}
 NO_EXPORT = {"gpt3", *OWN_LAYOUT_ENCODERS}  # transformers does not have these

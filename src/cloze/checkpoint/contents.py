@@ -99,7 +99,8 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
     description = layout.read_config(values, stored)
-    tokenizer = None if family.vocabulary == "none" else load_tokenizer(body)
+    has_tokenizer = family.vocabulary != "none" and description.config.reads_text
+    tokenizer = load_tokenizer(body) if has_tokenizer else None
     if tokenizer is not None:
         _check_tokenizer(tokenizer, family, description.config)
     pooling = _read_pooling(folder)

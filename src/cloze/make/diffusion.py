@@ -238,6 +238,8 @@ class _Run:
         model.module.requires_grad_(False)
         for part in parts:
             part.requires_grad_(True)
+        if model.module.autoencoder is not None:
+            model.module.autoencoder.scale.requires_grad_(False)
         train, dev = stage
         batches = self._make_batches(train, model, loss)
         state = new_state(Learner(model.module, objective), recipe)

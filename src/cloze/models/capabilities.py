@@ -149,6 +149,11 @@ def translator_capabilities(contents: Contents) -> dict[str, str]:
     }
 
 
+def image_generator_capabilities(contents: Contents) -> dict[str, str]:  # noqa: ARG001
+    """The functions of a diffusion model."""
+    return {"draw": "images from texts", **_TEXT}
+
+
 _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
     "fill": "a masked language model, such as cloze-en",

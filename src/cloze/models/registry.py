@@ -21,6 +21,7 @@ from cloze.models.capabilities import (
     Capabilities,
     elmo_capabilities,
     encoder_capabilities,
+    image_generator_capabilities,
     make_fixed_capabilities,
     own_encoder_capabilities,
     recurrent_encoder_capabilities,
@@ -361,7 +362,7 @@ for _family in (
         parts=(),
         module="cloze.models.diffusion:Diffusion",
         layout="cloze.interop.own:DIFFUSION",
-        capabilities=make_fixed_capabilities(draw="images from texts"),
+        capabilities=image_generator_capabilities,
         recipe="diffusion",
     ),
 ):

@@ -119,8 +119,6 @@ class ImageDecoder(nn.Sequential):
 class ImageAutoencoder(nn.Module):
     """Encoder, bottleneck and decoder; latents are scaled to unit variance for diffusion."""
 
-    scale: Tensor
-
     def __init__(
         self,
         *,
@@ -137,7 +135,7 @@ class ImageAutoencoder(nn.Module):
         )
         self.decoder = ImageDecoder(image_channels, channels, latent_channels, groups=groups)
         self.latent_channels, self.downsampling = latent_channels, 2 ** (len(channels) - 1)
-        self.register_buffer("scale", torch.ones(()))
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=False)  # set, not learned
 
     def reconstruct(self, images: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The decoded images, and the penalty of each: b c y x, b."""

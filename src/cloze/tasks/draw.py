@@ -164,7 +164,7 @@ def draw(
             images as predicted so far.
         progress: show a progress bar, or not; a function is called with stage, done and total.
     """
-    opened = open_model(model, "draw")
+    opened = open_model(model, "draw", "image_generator")
     in_range("samples", samples, 1, 1 << 16)
     in_range("steps", steps, 1, NUM_TIMES)
     in_range("seed", seed, 0, _MAX_SEED - samples)

@@ -52,6 +52,11 @@ class ModelConfig(Config):
         settings = cls.PRESETS[one_of("preset", name, cls.PRESETS)]
         return cls(**{**settings, **changes})
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether a folder has a tokenizer, unless its family has none at all."""
+        return True
+
     def check_complete(self) -> None:
         """Raise unless the vocabulary is known, as building a module requires."""
         if self.vocab_size == 0:

@@ -90,6 +90,11 @@ class DiffusionConfig(ModelConfig):
             )
 
     @property
+    def reads_text(self) -> bool:
+        """Whether images are drawn from texts."""
+        return self.text is not None
+
+    @property
     def sample_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what the network denoises: pixels or latents."""
         if not self.latent_channels:

@@ -1,0 +1,48 @@
+"""Tiny models of images, and drawings to train them on."""
+
+from dataclasses import replace
+
+import torch
+
+from cloze.checkpoint.model import Model
+from cloze.data.images.drawings import make_drawing
+from cloze.data.images.read import ImageExample
+from cloze.models.configs.diffusion import DiffusionConfig
+from cloze.models.configs.nested import NestedConfig
+from helpers import scramble, tiny_model
+
+SHAPE = {
+    "image_size": 16,
+    "channels": (8, 8),
+    "autoencoder_channels": (8, 8),
+    "norm_groups": 4,
+    "num_heads": 2,
+    "hidden_size": 16,
+    "num_layers": 1,
+    "blocks_per_stage": 1,
+    "latent_channels": 2,
+}
+
+
+def diffusion_model(*, with_text=True, **changes):
+    """A diffusion model with random weights, also in its last layers."""
+    text = tiny_model("mlm") if with_text else None
+    config = DiffusionConfig(**{**SHAPE, **changes})
+    if text is not None:
+        nested = NestedConfig(text.config)
+        config = replace(config, vocab_size=text.config.vocab_size, text=nested)
+    else:
+        config = replace(config, vocab_size=1)
+    tokenizer = text.tokenizer if text else None
+    model = Model.from_config(config, tokenizer, rng=torch.Generator().manual_seed(0))
+    scramble(model.module.denoiser)
+    return model
+
+
+def drawings(count, size=16, seed=0):
+    """Examples of drawings."""
+    made = (make_drawing(seed, number, size) for number in range(count))
+    return [
+        ImageExample(f"drawing {n}", pixels, drawing.caption, str(n))
+        for n, (drawing, pixels) in enumerate(made)
+    ]

@@ -1,0 +1,127 @@
+"""Training of diffusion models: images to a folder, resumed exactly."""
+
+import pytest
+import torch
+
+import cloze
+from cloze.errors import ConfigError
+from cloze.make.diffusion import AUTOENCODER
+from cloze.train.averaging import WeightEMA
+from helpers import raises, tiny_model
+from images import SHAPE, diffusion_model, drawings
+
+SETTINGS = {
+    **{f"model.{name}": value for name, value in SHAPE.items()},
+    "run.batch_size": 4,
+    "run.eval_every": 2,
+    "run.save_every": 2,
+    "data.hold_out": 0.3,
+    "run.autoencoder_fraction": 0.5,
+}
+
+
+def train(out, text_encoder, steps=8, **options):
+    settings = {
+        **SETTINGS,
+        "text_encoder.init_from": str(text_encoder),
+        **options.pop("settings", {}),
+    }
+    return cloze.pretrain(
+        drawings(24), out, "diffusion", settings=settings, steps=steps, device="cpu", **options
+    )
+
+
+class StopInStage(cloze.Callback):
+    """Stops a run after the second step of a stage."""
+
+    def __init__(self, stage):
+        self._stage = stage
+
+    def on_train_begin(self, run):
+        self._run, self._stage = run, self._stage - 1
+
+    def on_step(self, metrics):
+        if metrics["step"] == 2 and not self._stage:
+            self._run.request_stop()
+
+
+@pytest.fixture(scope="module")
+def text_encoder(tmp_path_factory):
+    return tiny_model("mlm").save(tmp_path_factory.mktemp("text") / "encoder")
+
+
+def weights_of(folder):
+    return cloze.load(folder, device="cpu").module.state_dict()
+
+
+def test_both_stages_are_resumed_exactly(tmp_path, text_encoder):
+    whole = train(tmp_path / "whole", text_encoder)
+    assert whole.scores["diffusion"] > 0
+    for stage in (1, 2):
+        out = tmp_path / f"stopped-{stage}"
+        train(out, text_encoder, callbacks=StopInStage(stage))
+        cloze.resume(out, sources=drawings(24), progress=False)
+        expected, found = weights_of(tmp_path / "whole"), weights_of(out)
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
+    frozen = cloze.load(text_encoder, device="cpu").module.embeddings.word.weight
+    assert torch.equal(expected["text_encoder.embeddings.word.weight"], frozen)
+    first = weights_of(tmp_path / "whole" / AUTOENCODER)
+    names = [name for name in first if name.startswith("autoencoder")]
+    assert names
+    assert all(torch.equal(first[name], expected[name]) for name in names)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.latent_channels": 0, "model.prediction": "noise", "model.betas": "linear"},
+        {"model.backbone": "dit", "model.prediction": "flow", "model.codebook_size": 16},
+        {"text_encoder.init_from": ""},
+    ],
+    ids=["pixels", "dit, flow, codebook", "without text"],
+)
+def test_every_variant_is_trained_and_draws(tmp_path, text_encoder, settings):
+    result = train(tmp_path / "run", text_encoder, steps=2, settings=settings)
+    assert result.steps >= 1
+    picture = cloze.draw(tmp_path / "run", "a red star", steps=2)
+    assert picture.pixels.shape == (16, 16, 3)
+
+
+def test_the_loss_falls_and_the_average_follows(tmp_path, text_encoder):
+    changes = {"model.latent_channels": 0, "run.ema_decay": 0.5, "optimizer.lr": 0.003}
+    few, many = (
+        train(tmp_path / str(steps), text_encoder, steps=steps, settings=changes)
+        for steps in (1, 60)
+    )
+    assert many.scores["diffusion"] < 0.8 * few.scores["diffusion"]
+
+
+def test_an_exponential_average():
+    class State:
+        model, extra = torch.nn.Linear(1, 1, bias=False), {}
+
+    class Step:
+        def __init__(self, number):
+            self.number = number
+
+    def steps():
+        for number, value in enumerate((1.0, 3.0), 1):
+            torch.nn.init.constant_(State.model.weight, value)
+            yield Step(number)
+
+    average = WeightEMA(State(), decay=0.9)
+    assert [step.number for step in average.average_steps(steps())] == [1, 2]
+    decay = 3 / 12  # of the second step
+    with average.swap_in():
+        assert State.model.weight.item() == pytest.approx(decay * 1 + (1 - decay) * 3)
+    assert State.model.weight.item() == 3
+
+
+def test_mistakes(tmp_path, text_encoder):
+    other = diffusion_model().save(tmp_path / "other")
+    with raises(ConfigError, "init_from", fix="new"):
+        cloze.pretrain(drawings(2), tmp_path / "a", "diffusion", init_from=str(other), steps=1)
+    with raises(ConfigError, "divisible", fix="multiple"):
+        train(tmp_path / "b", text_encoder, settings={"model.image_size": 17})
+    with raises(ConfigError, "norm_groups", fix="multiples of 3"):
+        train(tmp_path / "c", text_encoder, settings={"model.norm_groups": 3})
