@@ -26,7 +26,7 @@ from cloze.results import Result, Results
 from cloze.tasks.inputs import Texts, check_texts, open_model
 
 MAX_STRIP = 8  # pictures of the steps that are kept
-_MAX_BATCH = 16
+_BATCH, _GPU_BATCH = 16, 128  # images at a time
 _MAX_SEED = 2**63 - 1
 Pixels = NDArray[np.uint8]  # y x 3
 OnStep = Callable[[int, int, list[Pixels]], object]
@@ -181,8 +181,9 @@ def draw(
     start = _Start.open(opened, image, mask)
     found: list[Picture] = []
     with eval_mode(opened.module):
-        for first in range(0, len(wanted), _MAX_BATCH):
-            batch = wanted[first : first + _MAX_BATCH]
+        size = _BATCH if opened.device.type == "cpu" else _GPU_BATCH
+        for first in range(0, len(wanted), size):
+            batch = wanted[first : first + size]
             found += _draw_batch(opened, batch, config, start, keep_steps, on_step)
             if progress is not None:
                 progress("images", len(found), len(wanted))
