@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import cloze
+from cloze.data.images.decode import encode_png
 from cloze.models import registry
 from document_files import write_files
+from images import diffusion_model, drawings
 
 ROOT = Path(__file__).resolve().parents[2]
 # (regular expression, replacement): what makes the recipes small
@@ -18,6 +20,10 @@ REDUCED = [
     (r"^num_layers = \d+", "num_layers = 1"),
     (r'^(family = "elmo")\npreset = "\w+"', r'\1\npreset="tiny"'),
     (r"^batch_size = 256", "batch_size = 4"),
+    (
+        r'^(family = "diffusion")\npreset = "mini"\nimage_size = 64',
+        r'\1\npreset="tiny"\nimage_size = 16',
+    ),
     (r'^preset = "\w+"', 'preset = "tiny"\nnum_layers = 4\nhidden_size = 32'),
     (r"^(hidden_size|embedding_size|intermediate_size) = \d+", r"\1 = 32"),
     (r"^num_heads = \d+", "num_heads = 2"),
@@ -65,6 +71,13 @@ def make_music(out: Path) -> None:
         cloze.write_midi(" ".join(notes), out / f"{name}.mid")
 
 
+def make_pictures(out: Path) -> None:
+    """A folder with drawings."""
+    out.mkdir()
+    for number, example in enumerate(drawings(12)):
+        (out / f"{example.caption} {number}.png").write_bytes(encode_png(example.load()))
+
+
 # what a document may name without having made it before
 MODELS: dict[str, Callable[[Path], object]] = {
     "runs/bert": make_bert,
@@ -95,6 +108,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
         "summarize", None, "articles.jsonl", out, "transformer"
     ),
     "runs/more": make_translator,
+    "runs/emoji": lambda out: diffusion_model().save(out),
+    "runs/drawings": lambda out: diffusion_model().save(out),
+    "emoji": make_pictures,
     "midi": make_music,
     "other-midi": make_music,
     "beginning.mid": lambda out: cloze.write_midi("on60 wait20 off60", out),

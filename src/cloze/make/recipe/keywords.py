@@ -118,6 +118,14 @@ class PretrainOptions(TypedDict, total=False):
     """NNLM and LSTM: text for evaluation (default: the last lines of the training text)."""
     threads: int | None
     """NNLM and LSTM: number of threads (default 2)."""
+    text_encoder: PathLike | None
+    """NNLM and LSTM: encoder of captions: a folder or a built-in model; empty: no text (default
+    cloze-en).
+    """
+    captions: str | None
+    """NNLM and LSTM: table of captions by file name (default: beside the images, or their
+    names).
+    """
 
 
 class FinetuneOptions(TypedDict, total=False):
@@ -438,6 +446,8 @@ class RecipeOptions(TypedDict, total=False):
     layer_decay: float | None
     dev: PathLike | Sequence[PathLike] | None
     threads: int | None
+    text_encoder: PathLike | None
+    captions: str | None
     temperature: float | None
     num_layers: int | None
     family: str | None
