@@ -117,7 +117,7 @@ def list_captions() -> list[str]:
 
 
 def render_drawing(drawing: Drawing, rng: np.random.Generator, size: int = 64) -> Pixels:
-    """The pixels, with random sizes, angles, places and shades: size size 3."""
+    """The pixels, with random sizes, angles, positions and shades: size size 3."""
     axis = (np.arange(size * _SAMPLES) + 0.5) / (size * _SAMPLES) * 2 - 1
     y, x = np.meshgrid(axis, axis, indexing="ij")
     covered = np.zeros(x.shape, bool)
