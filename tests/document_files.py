@@ -45,6 +45,17 @@ def columns(count: int, seed: int) -> str:
     return "\n\n".join(found) + "\n"
 
 
+def universal_tags(count: int, seed: int) -> str:
+    """CoNLL-U's layout: number, word, lemma, part of speech and six more columns."""
+    found = []
+    for text in sentences(count, seed):
+        words = enumerate(text.rstrip(".").split(), 1)
+        tags = {"the": "DET", "a": "DET", "king": "NOUN", "dog": "NOUN"}
+        rows = [f"{n}\t{word}\t_\t{tags.get(word, 'X')}" + "\t_" * 6 for n, word in words]
+        found.append("\n".join(rows))
+    return "\n\n".join(found) + "\n\n"
+
+
 def questions(count: int, seed: int) -> str:
     """SQuAD's layout."""
     asked = []
@@ -113,6 +124,10 @@ FILES: dict[str, str] = {
         )
         for language in ("en", "de")
     },
+    "train.conllu": universal_tags(30, 40),
+    "dev.conllu": universal_tags(10, 41),
+    "python.tsv": "text\tsense\n"
+    + "He wrote it in Python.\tlanguage\nThe python ate a deer.\tsnake\n" * 2,
     "minimal-pairs.tsv": "a dog is old\tdog a is old\nthe king was in\tthe was king in\n",
     "glove.txt": word_vectors(),
     "questions-words.txt": ": one\nman king woman queen\nfrance italy dog cat\n",
