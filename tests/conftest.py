@@ -17,6 +17,15 @@ settings.load_profile("cloze")
 
 
 @pytest.fixture(scope="session")
+def font() -> None:
+    """For tests of PNG files, whose text needs a font."""
+    from cloze.plot.static import has_font
+
+    if not has_font():
+        pytest.skip("no font: install one, such as fonts-dejavu-core")
+
+
+@pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The real data sets, which lie beside the checkout and are not part of it."""
     if not DATA.is_dir():

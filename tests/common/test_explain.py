@@ -165,15 +165,22 @@ def test_two_texts_and_two_models_side_by_side(folder, tmp_path):
         ).to_dict()
         assert (first["title"], second["title"]) != (third["title"], third["title"])
         assert both.html().count("<h3") >= 3
-    page, drawing = tmp_path / "both.html", tmp_path / "both.png"
+    page, drawing = tmp_path / "both.html", tmp_path / "both.svg"
     ran = run(
         *("attention", folder, text, "--against-text", "a b", "--against", folder),
-        *("--html", page, "--png", drawing),
+        *("--html", page, "--svg", drawing),
     )
     assert ran.exit_code == 0, ran.stderr
     assert ran.stdout.split() == [str(page), str(drawing)]
-    assert drawing.read_bytes().startswith(b"\x89PNG")
+    assert drawing.read_text("utf-8").startswith("<svg")
     assert "<!doctype html>" in page.read_text("utf-8")
+
+
+@pytest.mark.usefixtures("font")
+def test_the_command_writes_a_png_file(folder, tmp_path):
+    drawing = tmp_path / "view.png"
+    assert run("attention", folder, TEXTS["encoder"], "--png", drawing).exit_code == 0
+    assert drawing.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_text_that_is_too_long_is_truncated_with_a_statement(folder):

@@ -38,6 +38,8 @@ _GRID_LEFT = 548.0
 _ROW = (7.0, 20.0)  # minimum and maximum height of a token
 _TALL = 560.0  # height of the lines, if there are many tokens
 _MAX_NAME = 16  # characters of a token
+_NUMBER = 40.0  # width of a weight in percent
+_NAMED = 0.045  # smallest weight with a number
 _MAX_LINES = 4000  # of a drawing
 _MAX_SMALL_LINES = 60  # of the picture of one head
 _VISIBLE = 0.03  # opacity of the faintest line that is drawn
@@ -235,7 +237,8 @@ class AttentionFigure(Figure):
             shorten_text(token, _MAX_NAME) for token in (*one.queries.tokens, *one.keys.tokens)
         ]
         side = max(map(text_width, names), default=0.0) * size / FONT + 8
-        left, right = side, _LEFT_PART - side
+        # the weights of a selected token are written beside the keys
+        left, right = side, _LEFT_PART - side - (0 if self.token is None else _NUMBER)
         heads = range(len(one.heads))
         chosen = [n for n in heads if self.head is None or one.heads[n] == self.head]
         drawn = list(self._list_lines(one, chosen))
@@ -266,7 +269,14 @@ class AttentionFigure(Figure):
             )
         for number, token in enumerate(one.keys.tokens):
             y = _TOP + (number + 0.5) * row + 0.35 * size
-            parts.append(draw_text(shorten_text(token, _MAX_NAME), right + 6, y, font_size=size))
+            name = shorten_text(token, _MAX_NAME)
+            parts.append(draw_text(name, right + 6, y, font_size=size))
+            weight = 0.0
+            if self.token is not None:
+                weight = float(one.weights[self._layer_index()][chosen, self.token, number].mean())
+            if weight >= _NAMED:
+                text, x = format_percent(weight, 0), _LEFT_PART - 4
+                parts.append(draw_text(text, x, y, class_="muted end", font_size=size))
         return parts, _TOP + longest * row + 8
 
     def _list_lines(

@@ -6,9 +6,10 @@ Parts that are no drawings, such as tables, are left out.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from cloze.errors import MissingExtraError
+from cloze.errors import ClozeError, MissingExtraError
 from cloze.plot.axes import draw_text
 from cloze.plot.page import Grid, PagePart, list_scripts
 from cloze.plot.svg import MARGIN, Element, Figure, load_asset, load_style
@@ -22,6 +23,12 @@ _VARIABLE = re.compile(r"(--[\w-]+)\s*:\s*([^;}]+)")
 _REFERENCE = re.compile(r"var\(\s*(--[\w-]+)\s*(?:,([^()]*))?\)")
 _ANY_OF = re.compile(r":is\(([^()]*)\)")
 _NEGATION = re.compile(r":not\([^()]*\)")
+# resvg knows no font for system-ui or sans-serif: without one of these it draws no text at all
+_FAMILIES = (
+    '"Segoe UI", Roboto, "DejaVu Sans", "Liberation Sans", "Noto Sans", "Helvetica Neue", '
+    "Helvetica, Arial, Verdana, FreeSans, sans-serif"
+)
+_FONTS = re.compile(r"system-ui,[^;{}]*sans-serif")
 _MAX_PIXELS = 16_384  # of one side of a PNG
 
 
@@ -60,6 +67,12 @@ def render_png(svg: str, *, scale: float = 2.0, dark: bool = False) -> bytes:
         import resvg_py
     except ImportError as error:
         raise MissingExtraError("saving a PNG file", extra="explain") from error
+    if not has_font():
+        raise ClozeError(
+            "no font was found for the text of a PNG file",
+            fix="install one, such as DejaVu Sans (on Debian: apt install fonts-dejavu-core), or "
+            "save the view as .svg or .html",
+        )
     found = _VIEW_BOX.search(svg)
     assert found is not None
     width, height = float(found[3]), float(found[4])
@@ -69,13 +82,29 @@ def render_png(svg: str, *, scale: float = 2.0, dark: bool = False) -> bytes:
         lambda part: part[1] + resolve_style(part[2], dark=dark) + part[3],
         svg,
     )
+    # fonts have a bold face, and few of them one for 650
+    resolved = re.sub(r'(font-weight(?:: |="))650', r"\g<1>700", resolved)
     sized = resolved.replace("<svg ", f'<svg width="{width:.0f}" height="{height:.0f}" ', 1)
     return bytes(resvg_py.svg_to_bytes(svg_string=sized, zoom=zoom))
 
 
+@cache
+def has_font() -> bool:
+    """Whether there is a font for the text of a PNG file."""
+    import resvg_py
+
+    pictures = [
+        '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">'
+        f"<text y='15' font-family='{_FAMILIES}'>{letter}</text></svg>"
+        for letter in ("", "M")
+    ]
+    without, drawn = (bytes(resvg_py.svg_to_bytes(svg_string=one)) for one in pictures)
+    return without != drawn
+
+
 def resolve_style(style: str, *, dark: bool = False) -> str:
     """A style sheet without variables, media queries, :is and :not, which few programs can read."""
-    style = re.sub(r"/\*.*?\*/", "", style, flags=re.S)
+    style = _FONTS.sub(_FAMILIES, re.sub(r"/\*.*?\*/", "", style, flags=re.S))
     medias = [
         (query, body) for query, body in _MEDIA.findall(style) if "color-scheme: dark" in query
     ]

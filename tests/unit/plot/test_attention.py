@@ -20,6 +20,7 @@ from cloze.plot.attention_data import (
     encode_pictures,
     select_weights,
 )
+from cloze.plot.format import format_percent
 from helpers import raises
 
 
@@ -158,6 +159,16 @@ def test_the_drawing_has_tokens_lines_and_all_heads(tmp_path):
     assert all("head 2" in title for title in lines)
     assert {color_head(n, 12) for n in range(12)} == {color_head(n, 12) for n in range(12)}
     assert len({color_head(n, 16) for n in range(16)}) == 16
+
+
+def test_the_weights_of_a_selected_token_are_written_beside_the_keys():
+    one = make_map()
+    weights = one.weights[1, 2, 4]
+    figure = AttentionFigure(title="A", maps=[one], layer=2, head=3, token=4)
+    texts = [text.text for text in ET.fromstring(str(figure.svg())).iter("text")]
+    expected = [format_percent(float(weight), 0) for weight in weights if weight >= 0.045]
+    assert expected
+    assert [text for text in texts if text and text.endswith("%")] == expected
 
 
 def test_shapes_must_agree():

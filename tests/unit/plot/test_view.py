@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from cloze.errors import InputError, MissingExtraError
+from cloze.errors import ClozeError, InputError, MissingExtraError
+from cloze.plot import static
 from cloze.plot import svg as svg_module
 from cloze.plot.heatmap import Heatmap
 from cloze.plot.page import Grid, Table
@@ -71,12 +72,30 @@ def test_save_writes_the_format_of_the_suffix(tmp_path: Path) -> None:
     view = make_view()
     assert view.save(tmp_path / "v.html").read_text().startswith("<!doctype html>")
     assert view.save(tmp_path / "v.svg").read_text().startswith("<svg xmlns=")
-    assert view.save(tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(view.save(tmp_path / "v.json").read_text()) == {"weights": [[0.25, None]]}
     with raises(InputError, "v.pdf", fix=".html, .svg, .png, .json"):
         view.save(tmp_path / "v.pdf")
     with pytest.raises(OSError, match="v.json"):  # it is no folder
         view.save(tmp_path / "v.json" / "v.html")
+
+
+@pytest.mark.usefixtures("font")
+def test_png_has_drawings_and_text_in_light_and_dark(tmp_path: Path) -> None:
+    """With another title the picture is another one: letters are drawn."""
+    pictures = [
+        make_view(heatmap(title=name)).save(tmp_path / "v.png").read_bytes()
+        for name in ("mmmm", "wwww")
+    ]
+    assert all(one.startswith(b"\x89PNG") for one in pictures)
+    assert pictures[0] != pictures[1]
+    assert make_view().png(dark=True) != make_view().png()
+    assert len(make_view().png(scale=4)) > len(make_view().png(scale=1))
+
+
+def test_png_without_a_font_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(static, "has_font", lambda: False)
+    with raises(ClozeError, "font", fix=(".svg", "DejaVu")):
+        make_view().png()
 
 
 def test_png_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

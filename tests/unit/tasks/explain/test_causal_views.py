@@ -41,7 +41,7 @@ def test_ablation_of_a_mask_shows_every_head_and_sublayer(tmp_path):
         model.module.blocks[1].attention.out.weight[:, :8] = 0  # the first of two heads
     (change,) = changes_of(view, layer=2, head=1)
     assert view.data["base"] + change == pytest.approx(compute(), abs=1e-3)
-    for suffix in ("html", "svg", "png", "json"):
+    for suffix in ("html", "svg", "json"):
         view.save(tmp_path / f"view.{suffix}")
     assert json.loads((tmp_path / "view.json").read_text())["target"] == "sat"
 
