@@ -107,11 +107,10 @@ def test_every_view_applies_or_says_why_not(name):
     assert all(torch.equal(value, weights[key]) for key, value in values.items())
 
 
-def test_every_family_can_be_inspected():
-    without = {
-        name.partition(",")[0] for name in dict.fromkeys(NAMES) if not list_views(MODELS[name]())
-    }
-    assert without == set()
+def test_every_family_that_reads_text_can_be_inspected():
+    for name in dict.fromkeys(NAMES):
+        model = MODELS[name]()
+        assert list_views(model) or model.family.kind == "image_generator", name
     assert {part for family in FAMILIES.values() for part in family.parts} <= set(PARTS)
     for kind in VIEWS.values():
         assert set(kind.parts) <= set(PARTS)
