@@ -61,6 +61,7 @@ def fit_best(
     callbacks: CallbackList,
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps,
     faster_steps: str = "a smaller batch size (--batch-size)",
+    unit: str = "tokens",
 ) -> RunResult:
     """Train with one batch per step, evaluate as the recipe says, and save the best model.
 
@@ -94,6 +95,7 @@ def fit_best(
             save_model=save_model,
             patience=run.patience,
             wrap_steps=wrap_steps,
+            unit=unit,
             advice=BudgetAdvice(
                 faster_steps=faster_steps,
                 more_steps="more steps (--steps; steps= in Python)"

@@ -271,6 +271,7 @@ class _Run:
             save_model=save_model,
             callbacks=self.callbacks,
             wrap_steps=lambda steps, _: average.average_steps(steps),
+            unit="images",
         )
 
     def _take_budget(self, loss: str, *, has_stages: bool) -> DiffusionRecipe:

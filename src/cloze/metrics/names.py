@@ -58,6 +58,7 @@ _TASKS = ("classify", "tag", "answer", "choose", "translate")
 METRICS: Mapping[str, Metric] = {
     "step": Metric(label="step", format=_format_count),
     "tokens": Metric(label="tokens", phrase="{} tokens"),
+    "images": Metric(label="images", phrase="{} images"),
     # pre-training
     "mlm_loss": Metric(
         label="MLM loss", format=_format_loss, result="held-out loss", terms=("mlm",)
@@ -111,6 +112,13 @@ METRICS: Mapping[str, Metric] = {
             ("lsum", "Lsum", ""),
         )
     },
+    # images
+    "diffusion": Metric(
+        label="prediction error", format=_format_precise, result="held-out prediction error"
+    ),
+    "reconstruction": Metric(
+        label="reconstruction error", format=_format_precise, result="held-out error"
+    ),
     # labelled data (cloze.metrics.scorer)
     "accuracy": Metric(
         label="accuracy",
@@ -198,6 +206,7 @@ METRICS: Mapping[str, Metric] = {
     "lr": Metric(label="learning rate"),
     "grad_norm": Metric(label="gradient norm"),
     "tokens_per_second": Metric(label="tokens/s", phrase="{} tokens/s"),
+    "images_per_second": Metric(label="images/s", phrase="{} images/s"),
     "non_padding_fraction": Metric(
         label="non-padding tokens", format=format_percent, phrase="{} non-padding"
     ),

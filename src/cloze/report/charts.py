@@ -160,11 +160,22 @@ CHARTS = (
     Chart(
         title="Tokens per second", metrics=("tokens_per_second",), include=(0,), lines="training"
     ),
+    Chart(
+        title="Images per second", metrics=("images_per_second",), include=(0,), lines="training"
+    ),
 )
 _CHART_OF = {key: chart for chart in CHARTS for key in chart.metrics}
 _FACTS = (
     *("bleu", "rouge_l", "mlm_accuracy", "lm_accuracy", "mlm_loss", "perplexity", "cosine_loss"),
-    *(*_SCORES, *_CORRELATIONS, "detection_accuracy", "nsp_accuracy", "sop_accuracy"),
+    *(
+        "diffusion",
+        "reconstruction",
+        *_SCORES,
+        *_CORRELATIONS,
+        "detection_accuracy",
+        "nsp_accuracy",
+        "sop_accuracy",
+    ),
 )
 
 
@@ -204,12 +215,13 @@ def build_sections(rows: Sequence[Row]) -> Iterator[Section]:
 
 
 def describe_extent(rows: Sequence[Row]) -> str:
-    """The length of a run in steps, tokens and time."""
+    """The length of a run in steps, tokens or images, and time."""
     last = _latest_values(rows)
-    steps, tokens, seconds = (read_number(last, key) for key in ("step", "tokens", "seconds"))
+    unit = "images" if "images" in last else "tokens"
+    steps, size, seconds = (read_number(last, key) for key in ("step", unit, "seconds"))
     parts = (
         f"{steps:,.0f} step{'' if steps == 1 else 's'}" if steps is not None else "",
-        f"{tokens:,.0f} tokens" if tokens is not None else "",
+        f"{size:,.0f} {unit}" if size is not None else "",
         f"{format_duration(seconds)} of training" if seconds is not None else "",
     )
     return " · ".join(filter(None, parts))

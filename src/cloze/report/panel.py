@@ -24,13 +24,13 @@ _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.,-=*%#"
 _TO_ASCII = str.maketrans({"·": "|", "\N{NO-BREAK SPACE}": " ", "–": "-", "…": "."})
 
 
-_EXTENT = ("step", "tokens")
+_EXTENT = ("step", "tokens", "images")
 _TIME = ("seconds", "fraction", "seconds_left")
 _TRAINING = (
     *_EXTENT,
     *("loss", "lm_loss", "mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy"),
     *("detection_accuracy", "accuracy"),
-    *("lr", "tokens_per_second", "non_padding_fraction"),
+    *("lr", "tokens_per_second", "images_per_second", "non_padding_fraction"),
     *_TIME,
 )
 _HELD_OUT = (
@@ -46,16 +46,17 @@ _HELD_OUT = (
     "teacher_accuracy",
     *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "all_original_baseline", "cosine_loss"),
     *("accuracy", "majority_baseline", "chance_baseline", "bleu", "score", "no_answer_baseline"),
-    *("rouge_l", "lead_3_rouge_l"),
+    *("rouge_l", "lead_3_rouge_l", "diffusion", "reconstruction"),
 )
 # Rows of the panel, with the values on training and held-out data side by side.
 _ROWS = (
     *("loss", "mlm_loss", "lm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
     *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy", "detection_accuracy"),
     *("accuracy", "bleu", "rouge_l", "score", "lr", "grad_norm", "tokens_per_second"),
+    *("diffusion", "reconstruction", "images_per_second"),
 )
 # Where one of these is measured, "score" repeats it and is not a fraction.
-_SELECTION_METRICS = {"bleu", "perplexity", "rouge_l"}
+_SELECTION_METRICS = {"bleu", "perplexity", "rouge_l", "diffusion", "reconstruction"}
 
 
 class AsciiOnly:

@@ -83,6 +83,7 @@ class TrainingJob:
     # tensors belong into `state.extra`); called with the progress at which this sitting starts.
     wrap_steps: Callable[[Steps, Progress], Steps] = lambda steps, _: steps
     non_padding: float = 1.0  # fraction of the positions in a batch that hold tokens
+    unit: str = "tokens"  # what the sizes of batches count: tokens or images
     metric_names: Mapping[str, str] = field(default_factory=dict)  # objective term -> other term
     advice: BudgetAdvice | None = None  # None: any budget is large enough
 
@@ -288,7 +289,12 @@ def _report_steps(steps: Steps, job: TrainingJob, start: Progress) -> Steps:
         append_metrics(job.out / METRICS_FILE, make_eval_row(start.step, evaluated["scores"]))
     # each consumer has a meter of its own: it measures the speed between its rows
     meter = partial(
-        StepMetrics, job.budget, start, non_padding=job.non_padding, metric_names=job.metric_names
+        StepMetrics,
+        job.budget,
+        start,
+        non_padding=job.non_padding,
+        metric_names=job.metric_names,
+        unit=job.unit,
     )
     log_every, after = job.options.log_every, start.step
     steps = write_metrics(

@@ -25,8 +25,10 @@ class StepMetrics:
         *,
         non_padding: float = 1.0,
         metric_names: Mapping[str, str] | None = None,
+        unit: str = "tokens",
     ) -> None:
         self._budget, self._non_padding, self._names = budget, non_padding, metric_names or {}
+        self._unit = unit  # of the data: tokens or images
         self._tokens, self._seconds = start.tokens, start.seconds
 
     def rows(self, step: "Step") -> list[dict[str, Any]]:
@@ -39,15 +41,15 @@ class StepMetrics:
         row = {
             "kind": "train",
             "step": step.number,
-            "tokens": step.tokens,
+            self._unit: step.tokens,
             "seconds": round(step.seconds, 3),
             "fraction": self._budget.fraction(progress),
             "lr": step.lr,
             "loss": step.loss,
             **_rename(step.means, _HELD_OUT if is_only_loss else _TRAIN, self._names),
             "grad_norm": step.grad_norm,
-            "tokens_per_second": done / elapsed if elapsed > 0 else None,
-            "non_padding_fraction": self._non_padding,
+            f"{self._unit}_per_second": done / elapsed if elapsed > 0 else None,
+            **({} if self._unit != "tokens" else {"non_padding_fraction": self._non_padding}),
             **({"skipped": True} if step.is_bad else {}),
         }
         return [row, *([make_eval_row(step.number, step.scores)] if step.scores else [])]
