@@ -29,12 +29,16 @@ from cloze.tasks.explain import explain as explain
 from cloze.tasks.export import export as export
 from cloze.tasks.fill import fill as fill
 from cloze.tasks.generate import generate as generate
+from cloze.tasks.index import index as index
 from cloze.tasks.info import info as info
 from cloze.tasks.music import plot_music as plot_music
 from cloze.tasks.process_files import process_files as process_files
 from cloze.tasks.rerank import rerank as rerank
 from cloze.tasks.score import score as score
 from cloze.tasks.score import score_pairs as score_pairs
+from cloze.tasks.search import SearchIndex as SearchIndex
+from cloze.tasks.search import open_index as open_index
+from cloze.tasks.search import search as search
 from cloze.tasks.similar import analogy as analogy
 from cloze.tasks.similar import combine as combine
 from cloze.tasks.similar import cosine as cosine

@@ -101,6 +101,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/lstm": lambda out: cloze.pretrain("text/*.txt", out, family="lstm"),
     "runs/elmo": lambda out: cloze.pretrain("text/*.txt", out, family="elmo"),
     "published-elmo": lambda out: cloze.export("allennlp", "runs/elmo", out),
+    "runs/reviews": lambda out: cloze.index("runs/bert", "reviews.jsonl", out, store="exact"),
     "runs/words": lambda out: cloze.load("glove.txt").save(out),
     "their.arpa": make_arpa,
     "runs/en-de": make_translator,
@@ -127,6 +128,7 @@ NEEDS = {
     "runs/student": ["runs/bert"],
     "all-MiniLM-L6-v2": ["runs/bert"],
     "MINILM": ["runs/bert"],
+    "runs/reviews": ["runs/bert"],
     "their.arpa": ["runs/ngram"],
     "published-elmo": ["runs/elmo"],
 }

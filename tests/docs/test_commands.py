@@ -190,7 +190,7 @@ def run_command(text: str) -> str:
         )
         return ""
     assert words[0] == "cloze", f"{words[0]} is no command that this test can run"
-    if "--out" in words and "--resume" not in words:
+    if "--out" in words and {"--resume", "--update", "--delete"}.isdisjoint(words):
         remove(Path(words[words.index("--out") + 1]))
     return run_cloze(words)
 

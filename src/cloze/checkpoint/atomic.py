@@ -1,19 +1,20 @@
-"""Write folders atomically: all files of a folder appear together, or none of them."""
+"""Write folders atomically: all files of a folder appear together, or none of them; locks."""
 
 import ctypes
 import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from safetensors import SafetensorError
 
 from cloze.checkpoint.source import PENDING_MODEL
 from cloze.checkpoint.weights import WEIGHTS_FILE
 from cloze.errors import FolderError
-from cloze.files import make_temporary_name, remove_path, sync_to_disk, temporary_sibling
+from cloze.files import LOCK_FILE, make_temporary_name, remove_path, sync_to_disk, temporary_sibling
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # constants of Linux
@@ -148,3 +149,50 @@ def _replace(work: Path, target: Path) -> None:
         aside.rename(target)
         raise
     aside.rename(work)
+
+
+@contextmanager
+def lock_folder(folder: Path, *, work: str = "training in") -> Iterator[None]:
+    """Keep other processes from training in a folder, which is created if necessary.
+
+    The kernel releases the lock when the process ends, however it ends. Where locks are not
+    supported (Windows, some network file systems) nothing is locked. A folder that was created
+    here and stays empty is removed again.
+    """
+    folder = Path(os.path.realpath(folder))  # the target of a link may not exist yet
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _acquire_lock(folder, work)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            (folder / LOCK_FILE).unlink(missing_ok=True)  # while it is held
+            lock.close()
+        with suppress(OSError):
+            for path in created:
+                path.rmdir()
+
+
+def _acquire_lock(folder: Path, work: str) -> IO[str] | None:
+    """The folder's lock; None where locks are not supported."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    while True:
+        file = (folder / LOCK_FILE).open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise FolderError(
+                f"another process is {work} {folder}",
+                fix="wait until it has ended, or choose another --out",
+            ) from None
+        except OSError:  # a file system without locks
+            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK_FILE).stat()):
+                return file
+        file.close()  # of a process that has just ended and removed its lock

@@ -48,6 +48,7 @@ class ModelMethods:
     explain = _method(lambda: cloze.explain)
     fill = _method(lambda: cloze.fill)
     generate = _method(lambda: cloze.generate)
+    index = _method(lambda: cloze.index)
     info = _method(lambda: cloze.info)
     odd_one_out = _method(lambda: cloze.odd_one_out)
     plot_vectors = _method(lambda: cloze.plot_vectors)

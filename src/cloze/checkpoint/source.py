@@ -3,6 +3,7 @@
 import os
 import re
 from difflib import get_close_matches
+from hashlib import blake2b
 from pathlib import Path
 
 from cloze.errors import FolderError, MissingExtraError
@@ -18,6 +19,14 @@ _DOWNLOADED = [
     "vocab.bpe",
     "vocabulary.tsv",
 ]
+
+# the files of a model that decide what it computes: not its card, nor those of its training
+_DECISIVE = (
+    *("config.json", "modules.json", "cloze.json", "sentence_bert_config.json", "*_*/config.json"),
+    *("config_sentence_transformers.json", "*.safetensors", "*_*/*.safetensors", "*.npy"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt"),
+    *("encoder.json", "vocab.bpe", "vocabulary.tsv"),
+)
 
 # subfolder with a model whose files are not all moved yet (see `cloze.checkpoint.atomic`)
 PENDING_MODEL = ".model"
@@ -82,6 +91,24 @@ def find_folder(source: str | os.PathLike[str]) -> Path:
         if not _is_path(source) and not _find_close_folders(source, _TYPO):
             return _download(source)
     raise _missing_error(name)
+
+
+def name_source(folder: Path) -> str:
+    """What names a model folder in files: the name of a built-in model, or an absolute path."""
+    known = {path: name for name, path in builtin().items()}
+    return known.get(folder.resolve()) or str(folder.resolve())
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """A hash of the files of a model that decide what it computes; a file is a model, too."""
+    digest = blake2b(digest_size=16)
+    inside = {path for pattern in _DECISIVE for path in folder.glob(pattern) if path.is_file()}
+    for path in sorted(inside) if folder.is_dir() else [folder]:
+        digest.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def find_saved_model(folder: Path) -> Path:

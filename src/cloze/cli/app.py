@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "draw": (INFERENCE, 'cloze draw runs/emoji "a red heart" --out heart.png'),
     "similarity": (INFERENCE, 'cloze similarity cloze-en "A cat sat." "A cat is sitting."'),
     "rerank": (INFERENCE, 'cloze rerank cloze-en "Who slept?" "The dog slept." "It rains."'),
+    "index": (INFERENCE, "cloze index articles.jsonl --out runs/articles"),
+    "search": (INFERENCE, 'cloze search runs/articles "Who slept?" --filter "year>=1990"'),
     "similar": (INFERENCE, "cloze similar runs/words --analogy man king woman"),
     "evaluate": (EVALUATION, "cloze evaluate runs/sst2 dev.tsv --report sst2.html"),
     "compare": (EVALUATION, "cloze compare runs/sst2 runs/small-sst2 dev.tsv"),
@@ -68,6 +70,8 @@ _SYNONYMS = {  # of commands, in other programs
     "perplexity": "'score' or 'evaluate'",
     "vocab": "'vocabulary'",
     "nearest": "'similar'",
+    "retrieve": "'search'",
+    "query": "'search'",
     "list": "'info'",
 }
 

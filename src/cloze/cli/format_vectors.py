@@ -1,5 +1,6 @@
-"""Print embeddings: tables on a terminal, JSON lines, or tab-separated numbers."""
+"""Print embeddings and what they find: tables on a terminal, JSON lines, or tab-separated."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -76,3 +77,35 @@ def print_rerank(found: Mapping[str, Any]) -> None:
     """Print a row per document, best first; the number is that of the input, from 1."""
     rows = [(one["index"] + 1, f"{one['score']:.4f}", one["text"]) for one in found["documents"]]
     print_table(("number", found["kind"], "document"), rows)
+
+
+def print_search(found: Mapping[str, Any]) -> None:
+    """Print the documents of a query: a few lines each on a terminal, tab-separated in a pipe."""
+    if not sys.stdout.isatty():
+        rows = [
+            (rank, f"{one['score']:.4f}", one["id"], one["title"] or "", one["snippet"])
+            for rank, one in enumerate(found["hits"], 1)
+        ]
+        print_table(("rank", "score", "id", "title", "snippet"), rows)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(escape_control_characters(found["query"]), "bold"))
+    for rank, one in enumerate(found["hits"], 1):
+        line = Text(f"{rank:>3}. ")
+        line.append(escape_control_characters(one["title"] or one["id"]), "cyan")
+        line.append(f"  {one['score']:.4f}", "dim")
+        if one["title"]:
+            line.append(f"  {escape_control_characters(one['id'])}", "dim")
+        console.print(line, soft_wrap=True)
+        start, end = one["highlight"]
+        parts = ((None, None, start), ("bold", start, end), (None, end, None))
+        text = Text("     ")
+        for style, low, high in parts:
+            shown = one["snippet"][low:high].replace("\n", " ")
+            text.append(escape_control_characters(shown), style)
+        console.print(text, soft_wrap=True)
+    if not found["hits"]:
+        console.print("     nothing was found")

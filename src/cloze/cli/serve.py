@@ -63,6 +63,20 @@ def serve(
             help="Number of worker processes that share the address and the CPU cores.",
         ),
     ] = 1,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Index to search (`cloze index`), or NAME=FOLDER; its model is served, too; may "
+            "be repeated.",
+        ),
+    ] = None,
+    allow_indexing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-indexing", help="Allow changes of indexes over HTTP; needs API keys."
+        ),
+    ] = False,
     allow_finetuning: Annotated[
         bool,
         typer.Option(
@@ -169,6 +183,8 @@ def serve(
         drain_seconds=drain_seconds,
         preload=preload,
         workers=workers,
+        indexes=tuple(index or ()),
+        allow_indexing=allow_indexing,
         finetuning_folder=str(finetuning_folder) if allow_finetuning else None,
         max_upload_bytes=round(max_upload_mb * 1_000_000),
         max_finetuning_jobs=max_finetuning_jobs,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.images.image_set import CAPTIONS_FILE, ImageBatch, ImageBatches, ImageSet
@@ -30,7 +31,7 @@ from cloze.files import PathLike, write_json
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
+from cloze.make.run_folder import check_extras, prepare_folder, start_run
 from cloze.make.sources import check_can_reread, name_sources, resolve_model_name, resolve_sources
 from cloze.models.configs.nested import NestedConfig
 from cloze.models.diffusion import Diffusion

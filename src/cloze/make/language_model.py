@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.model import Model
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows, WordBatches
 from cloze.data.sources import Source, Sources, read_rows
@@ -33,7 +34,7 @@ from cloze.make.ngram import train_lm_tokenizer
 from cloze.make.recipe.data import LanguageModelData
 from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder
+from cloze.make.run_folder import check_extras, prepare_folder
 from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
 from cloze.make.sources import check_can_reread, name_sources, no_text_error, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language_model

@@ -8,13 +8,14 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of, to_mapping
 from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import check_output_path
 from cloze.make.recipe.language_models import NGramRecipe
-from cloze.make.run_folder import lock_folder, replace_model, write_recipe
+from cloze.make.run_folder import replace_model, write_recipe
 from cloze.make.sources import iter_texts, name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
 from cloze.models.language import Vocabulary

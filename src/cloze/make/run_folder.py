@@ -1,21 +1,20 @@
 """The folder of a run: its lock, what older runs left there, and the recipe file."""
 
-import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from cloze import __version__
-from cloze.checkpoint.atomic import atomic_files, translate_write_errors
+from cloze.checkpoint.atomic import atomic_files, lock_folder, translate_write_errors
 from cloze.checkpoint.source import PENDING_MODEL
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, SNAPSHOTS_FILE, TASK_FILE
 from cloze.checkpoint.weights import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE
 from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
 from cloze.errors import FolderError, InputError
-from cloze.files import LOCK_FILE, PathLike, expand_user, write_text
+from cloze.files import PathLike, expand_user, write_text
 from cloze.train.fit import RunOptions
 from cloze.train.loggers import TENSORBOARD, require_tensorboard
 from cloze.train.run_files import (
@@ -113,53 +112,6 @@ def prepare_folder(
     for name in subfolders:
         clear_run(folder / name)
     write_recipe(folder, recipe)
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from training in a folder, which is created if necessary.
-
-    The kernel releases the lock when the process ends, however it ends. Where locks are not
-    supported (Windows, some network file systems) nothing is locked. A folder that was created
-    here and stays empty is removed again.
-    """
-    folder = Path(os.path.realpath(folder))  # the target of a link may not exist yet
-    created = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = _acquire_lock(folder)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            (folder / LOCK_FILE).unlink(missing_ok=True)  # while it is held
-            lock.close()
-        with suppress(OSError):
-            for path in created:
-                path.rmdir()
-
-
-def _acquire_lock(folder: Path) -> IO[str] | None:
-    """The folder's lock; None where locks are not supported."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    while True:
-        file = (folder / LOCK_FILE).open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise FolderError(
-                f"another process is training in {folder}",
-                fix="wait until it has ended, or choose another --out",
-            ) from None
-        except OSError:  # a file system without locks
-            return file
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK_FILE).stat()):
-                return file
-        file.close()  # of a process that has just ended and removed its lock
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.model import Model
 from cloze.data.parallel_text import LOSS_NAME, ParallelText, TranslationBatch
 from cloze.data.source_target import check_sides, load_pairs
@@ -33,7 +34,7 @@ from cloze.make.pair_encoding import (
 )
 from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder
+from cloze.make.run_folder import check_extras, prepare_folder
 from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
 from cloze.make.sources import UNNAMED, check_standard_input, name_sources
 from cloze.metrics.bleu import compute_bleu

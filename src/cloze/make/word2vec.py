@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.word2vec import make_vector_model
 from cloze.config import to_mapping
 from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.language_models import Word2VecRecipe
-from cloze.make.run_folder import lock_folder, replace_model, write_recipe
+from cloze.make.run_folder import replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors

@@ -21,6 +21,7 @@ _TEXT = {"tokenize": "token ids and character offsets"}
 _COMPARED = {  # what every model with embeddings does
     "similarity": "the cosine of the embeddings of texts",
     "rerank": "documents in the order in which they fit a query",
+    "index": "an index of documents, which `search` searches",
 }
 _NEXT_TOKENS = {
     "suggest": "the most probable next words",
@@ -158,7 +159,7 @@ _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
     "fill": "a masked language model, such as cloze-en",
     **dict.fromkeys(
-        ("embed", "similarity", "rerank", "finetune", "finetune --transfer features"),
+        ("embed", "similarity", "rerank", "index", "finetune", "finetune --transfer features"),
         "an encoder, such as cloze-en",
     ),
     "score": "a masked language model, such as cloze-en, or a language model",

@@ -16,7 +16,14 @@ from starlette.responses import Response
 from cloze import __version__
 from cloze.errors import ClozeError
 from cloze.models.capabilities import describe_needed_model
-from cloze.serve import cohere_routes, explain_routes, openai_routes, page_routes, tei_routes
+from cloze.serve import (
+    cohere_routes,
+    explain_routes,
+    openai_routes,
+    page_routes,
+    search_routes,
+    tei_routes,
+)
 from cloze.serve.config import ServeConfig
 from cloze.serve.engine import Engine, GenerationStream, Outcome
 from cloze.serve.errors_http import (
@@ -59,6 +66,7 @@ class ModelDescription(BaseModel):
     views: dict[str, str]  # of `/api/explain` that apply, each with what it shows
     unsupported_views: dict[str, str]  # other views, each with what the model lacks
     mask_token: str | None  # that `fill` predicts words for
+    indexes: list[str]  # that `/api/search` searches with it
     is_loaded: bool
 
 
@@ -104,6 +112,7 @@ def create_app(config: ServeConfig, store: ModelStore) -> FastAPI:
         _add_function(app, engine, function)
     for adapter in (explain_routes, openai_routes, tei_routes, cohere_routes):
         adapter.add_routes(app, engine)
+    search_routes.add_routes(app, engine, config)
     if jobs is not None:
         from cloze.serve import finetune_routes
 
@@ -261,6 +270,7 @@ def describe_served_model(served: ServedModel) -> ModelDescription:
         views={name: VIEWS[name].help for name, obstacle in views.items() if not obstacle},
         unsupported_views={name: obstacle for name, obstacle in views.items() if obstacle},
         mask_token=served.mask_token,
+        indexes=served.indexes,
         is_loaded=served.model is not None,
     )
 

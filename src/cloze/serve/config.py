@@ -29,6 +29,8 @@ class ServeConfig(Config):
     drain_seconds: Annotated[float, Range(0, 86_400)] = 30.0
     preload: bool = False
     workers: Annotated[int, Range(1, 256), Help("Number of worker processes")] = 1
+    indexes: tuple[str, ...] = ()  # folders of indexes to search, or NAME=FOLDER
+    allow_indexing: Annotated[bool, Help("Allow changes of indexes over HTTP")] = False
     finetuning_folder: str | None = None  # of fine-tuning jobs; None: there are no such routes
     max_finetuning_jobs: Annotated[int, Range(1, 256)] = 1  # that run at a time
     max_upload_bytes: Annotated[int, Range(1, 1 << 40)] = 256 << 20
@@ -50,13 +52,16 @@ class ServeConfig(Config):
                 fix="set keys in the environment variable CLOZE_API_KEYS or with --api-key-file, "
                 "listen on 127.0.0.1, or pass --allow-no-key",
             )
-
-        if self.finetuning_folder is not None and not self.api_keys:
-            raise ConfigError(
-                "fine-tuning over HTTP is allowed, but there is no key",
-                fix="set keys in the environment variable CLOZE_API_KEYS or with --api-key-file, "
-                "or leave out --allow-finetuning",
-            )
+        for name, is_allowed in (
+            ("finetuning", self.finetuning_folder is not None),
+            ("indexing", self.allow_indexing),
+        ):
+            if is_allowed and not self.api_keys:
+                raise ConfigError(
+                    f"{name} over HTTP is allowed, but there is no key",
+                    fix="set keys in the environment variable CLOZE_API_KEYS or with "
+                    f"--api-key-file, or leave out --allow-{name}",
+                )
 
     @property
     def is_public(self) -> bool:

@@ -36,6 +36,7 @@ class ServedModel:
     model: Model | None = None
     loading: "asyncio.Future[Model] | None" = None
     adapters: dict[str, Any] = field(default_factory=dict)
+    indexes: list[str] = field(default_factory=list)  # names of those made with it
 
     @property
     def language_model(self) -> Any:  # noqa: ANN401 - a LanguageModel
@@ -119,6 +120,11 @@ class ModelStore:
             return share_weights(model, shared_folder, source)
 
         self._load: Load = load_model or load_folder
+
+    def add(self, name: str, source: str) -> None:
+        """Add a model that stays."""
+        self.models[name] = describe_model(name, source)
+        self._sources[name] = source
 
     def refresh(self) -> None:
         """Add models that are new, and forget those that are gone."""

@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import FolderError, InputError
+from cloze.files import LOCK_FILE
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.dispatch import finetune
 from cloze.make.ngram import train_ngram
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
 from cloze.make.resume import resume
-from cloze.make.run_folder import LOCK_FILE, clear_run, lock_folder
+from cloze.make.run_folder import clear_run
 from cloze.make.word2vec import train_word2vec
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.word2vec import Word2VecConfig

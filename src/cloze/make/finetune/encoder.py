@@ -14,6 +14,7 @@ from os import PathLike as OsPath
 from pathlib import Path
 from typing import Any
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, unsupported_function_error
 from cloze.checkpoint.recurrent_encoder import make_recurrent_encoder
@@ -41,7 +42,7 @@ from cloze.make.finetune.trials import (
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
 from cloze.make.recipe.transfer import TransferConfig
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
+from cloze.make.run_folder import check_extras, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
 from cloze.models.configs.ulmfit import ULMFiTConfig
 from cloze.models.registry import resolve

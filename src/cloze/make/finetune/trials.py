@@ -11,7 +11,7 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
-from cloze.checkpoint.atomic import atomic_files, translate_write_errors
+from cloze.checkpoint.atomic import atomic_files, lock_folder, translate_write_errors
 from cloze.errors import ConfigError, FolderError
 from cloze.files import LOCK_FILE, read_json, read_text, write_json, write_text
 from cloze.make.recipe.finetune import (
@@ -21,7 +21,7 @@ from cloze.make.recipe.finetune import (
     FinetuneRecipe,
 )
 from cloze.make.recipe.run import UNITS
-from cloze.make.run_folder import clear_model, lock_folder, write_recipe
+from cloze.make.run_folder import clear_model, write_recipe
 from cloze.train.result import RunResult
 from cloze.train.run_files import RECIPE, STATE, TRIALS
 

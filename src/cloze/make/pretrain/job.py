@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.batch import PackedBatch
@@ -30,7 +31,7 @@ from cloze.make.pretrain.setup import PretrainingSetup, open_setup
 from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe
 from cloze.make.recipe.retro import RetrievalConfig, RetroRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, lock_folder
+from cloze.make.run_folder import check_extras
 from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
 from cloze.metrics.perplexity import perplexity
 from cloze.metrics.pretraining import majority_baseline, unigram_baseline

