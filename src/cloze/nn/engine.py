@@ -62,13 +62,13 @@ def _compute_fast(
     weight = module.embeddings.word.weight
     if packed.max_seqlen > module.max_positions or _has_hooks(module):
         return None
-    if weight.device.type == "cpu" and weight.device.type not in GRAPH_DEVICES:
+    if weight.device.type == "cpu" and not _uses_graphs(module):
         precision: Precision = "int8" if is_quantized(module) else "float"
         made = get_packed_encoder(module, len(input_ids), precision)
         if made is None:
             return None
         return combine_layers(layers, made.hidden_states(module, input_ids, packed, token_type_ids))
-    if weight.device.type not in GRAPH_DEVICES or not module.supports_varlen:
+    if not _uses_graphs(module) or not module.supports_varlen:
         return None
     arguments = (module, input_ids.cpu(), packed, token_type_ids, layers)
     if weight.dtype in HALF:
@@ -78,7 +78,13 @@ def _compute_fast(
 
 def lock_engine(module: Any) -> AbstractContextManager[object]:  # noqa: ANN401
     """Held while results of `compute_layers` are read, if several threads use a module."""
-    return get_encoder_graphs(module).lock if isinstance(module, Encoder) else nullcontext()
+    if not isinstance(module, Encoder) or not _uses_graphs(module):
+        return nullcontext()
+    return get_encoder_graphs(module).lock
+
+
+def _uses_graphs(module: Encoder) -> bool:
+    return module.embeddings.word.weight.device.type in GRAPH_DEVICES
 
 
 def _has_hooks(module: nn.Module) -> bool:

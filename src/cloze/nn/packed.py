@@ -10,6 +10,7 @@ b rows, d width, v vocabulary.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -127,38 +128,14 @@ class PackedLinear:
         return y
 
 
-class Int8Linear:
-    """W·x + b in integers: a scale for each row of W, and one for each vector x.
-
-    The scale of a vector is found when it is there (dynamic quantization), so that a result does
-    not depend on the other vectors of a batch. Values are symmetric: −127 … 127.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight = weight.detach().float()
-        self.scale = _find_scale(weight)[:, 0]
-        self.weight = (weight / self.scale[:, None]).round_().to(torch.int8)
-        self.bias = torch.zeros_like(self.scale) if bias is None else bias.detach().float()
+class AnyLinear(Protocol):
+    """A linear layer of a block that is computed in another way."""
 
     def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
-        scale = _find_scale(x)
-        values = (x * scale.reciprocal()).round_().to(torch.int8)
-        # in place: for large tensors, getting memory takes longer than computing
-        y = torch._int_mm(values, self.weight.t()).float().mul_(scale)
-        torch.addcmul(self.bias, y, self.scale, out=y)
-        if activation is F.gelu:
-            torch.ops.aten.gelu_(y)
-            return y
-        return y if activation is None else activation(y)
+        """activation(W·x + b)."""
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
         """Residual + W·x + b."""
-        return self(x).add_(residual)
-
-
-def _find_scale(x: Tensor) -> Tensor:
-    """What the rows of x are divided by, so that they fit into 8 bits: n 1."""
-    return x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(127)
 
 
 class PackedBlock:
@@ -167,13 +144,11 @@ class PackedBlock:
     def __init__(
         self,
         block: Block,
-        pack: "Callable[[Tensor, Tensor | None], PackedLinear | Int8Linear]",
+        pack: Callable[[nn.Linear], AnyLinear],
         attend: Attend | None = None,
     ) -> None:
         """`pack` makes the layers; `attend` computes attention without a cache."""
-        self.qkv, self.out, self.up, self.down = (
-            pack(linear.weight, linear.bias) for linear in list_linears(block)
-        )
+        self.qkv, self.out, self.up, self.down = map(pack, list_linears(block))
         self.attend = attend
 
     def __call__(
@@ -212,11 +187,13 @@ class PackedStep:
         self._rows = rows
         self._packed = [identify_weight(weight) for weight in _weights(model)]
 
-        def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear:
-            return PackedLinear(weight, bias, 1 if rows == 1 else _MANY_ROWS)
+        shape = 1 if rows == 1 else _MANY_ROWS
+
+        def pack(linear: nn.Linear) -> PackedLinear:
+            return PackedLinear(linear.weight, linear.bias, shape)
 
         self._blocks = [PackedBlock(block, pack) for block in model.blocks]
-        self._lm_head = pack(*_lm_head_operands(model))
+        self._lm_head = PackedLinear(*_lm_head_operands(model), shape)
 
     def is_valid(self, model: Encoder, rows: int) -> bool:
         """Whether it was made for so many rows and the weights that the model has now."""

@@ -8,19 +8,21 @@ there.
 n tokens, b sequences, t tokens of one, h heads, d head size.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from cloze.nn.attention import Attention, RotaryAttention, compute_attention
+from cloze.nn.attention import Attention, RotaryAttention
+from cloze.nn.block import GatedFeedForward
 from cloze.nn.context import AttentionContext
 from cloze.nn.encoder import Encoder
+from cloze.nn.int8 import LOWEST, Int8Linear, measure_input_ranges
 from cloze.nn.layout import Packed
 from cloze.nn.packed import (
-    Int8Linear,
     PackedBlock,
     PackedLinear,
     can_pack_weights,
@@ -34,6 +36,7 @@ Precision = Literal["float", "int8"]
 _MIN_TOKENS = 1024  # that repay the packing
 _ROWS = 512  # tokens of a typical batch, for which the layout of the weights is chosen
 _MAX_SHORT = 64  # tokens of a sequence
+_PACKING = Lock()  # threads that compute batches of one module pack it once
 
 
 class PackedEncoder:
@@ -42,7 +45,8 @@ class PackedEncoder:
     def __init__(self, module: Encoder, precision: Precision) -> None:
         self._precision = precision
         self._weights = _identify_weights(module)
-        pack = Int8Linear if precision == "int8" else partial(PackedLinear, rows=_ROWS)
+        make = _make_int8_packer if precision == "int8" else _make_packer
+        pack = make(module)
         self._blocks = [PackedBlock(block, pack, attend_runs) for block in module.blocks]
 
     def is_valid(self, module: Encoder, precision: Precision) -> bool:
@@ -69,34 +73,49 @@ class PackedEncoder:
         return type(None), ()
 
 
+def _make_packer(_: Encoder) -> Callable[[nn.Linear], PackedLinear]:
+    return lambda linear: PackedLinear(linear.weight, linear.bias, _ROWS)
+
+
+def _make_int8_packer(module: Encoder) -> Callable[[nn.Linear], Int8Linear]:
+    measured = measure_input_ranges(module)
+    lowest = {
+        block.ffn.down: LOWEST.get(block.ffn.activation)
+        for block in module.blocks
+        if not isinstance(block.ffn, GatedFeedForward)
+    }
+    return lambda linear: Int8Linear(
+        linear.weight, linear.bias, measured.get(linear), lowest.get(linear)
+    )
+
+
 def attend_runs(attention: Attention, qkv: Tensor, context: AttentionContext) -> Tensor:
     """The concatenated heads of a `Packed` row: n 3h d -> n (h d)."""
     assert isinstance(context.layout, Packed)
-    runs = context.layout.runs
-    parts = attention.split_qkv(qkv, context)
-    split = zip(*(part.split([c * t for _, c, t in runs]) for part in parts), strict=True)
-    mixed = qkv.new_empty(len(qkv), parts[0].shape[1] * parts[0].shape[2])
-    for run, (start, count, length) in zip(split, runs, strict=True):
-        query, key, value = (part.unflatten(0, (count, length)) for part in run)  # b t h d
+    if type(attention) is not Attention:  # queries and keys are rotated
+        qkv = torch.cat(attention.split_qkv(qkv, context), 1)
+    heads = attention.num_heads
+    mixed = qkv.new_empty(len(qkv), heads, qkv.shape[-1])
+    for start, count, length in context.layout.runs:
+        rows = slice(start, start + count * length)
+        parts = qkv[rows].view(count, length, 3, heads, -1).permute(2, 0, 3, 1, 4)  # 3 b h t d
         mask = context.run_mask(length, attention.window_size)
-        if mask is None and length <= _MAX_SHORT:
-            heads = _attend_short(query, key, value)
-        else:
-            heads = compute_attention(query, key, value, mask, 0.0)
-        mixed[start : start + count * length].view(count, length, -1).copy_(heads)
-    return mixed
+        found = (
+            _attend_short(parts)
+            if mask is None and length <= _MAX_SHORT
+            else F.scaled_dot_product_attention(parts[0], parts[1], parts[2], mask)
+        )
+        mixed[rows].view(count, length, heads, -1).copy_(found.transpose(1, 2))
+    return mixed.flatten(1)
 
 
-def _attend_short(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(QKᵀ/√d)·V of b t h d each, with all scores in memory: b t (h d)."""
-    count, length, heads, size = query.shape
-    query, key, value = (
-        part.transpose(1, 2).reshape(count * heads, length, size) for part in (query, key, value)
-    )
+def _attend_short(parts: Tensor) -> Tensor:
+    """softmax(QKᵀ/√d)·V, with all scores in memory: 3 b h t d -> b h t d."""
+    _, count, heads, length, size = parts.shape
+    query, key, value = parts.reshape(3, count * heads, length, size)
     scores = query.new_empty(count * heads, length, length)
     torch.baddbmm(scores, query, key.mT, beta=0, alpha=size**-0.5, out=scores)
-    mixed = torch.bmm(scores.softmax(-1), value).view(count, heads, length, size)
-    return mixed.transpose(1, 2).flatten(-2)
+    return torch.bmm(scores.softmax(-1), value).view(count, heads, length, size)
 
 
 def get_packed_encoder(
@@ -110,6 +129,14 @@ def get_packed_encoder(
         return None
     kept: PackedEncoder | None = module.__dict__.get("_packed_encoder")
     if kept is not None and kept.is_valid(module, precision):
+        return kept
+    with _PACKING:
+        return _pack_encoder(module, tokens, precision)
+
+
+def _pack_encoder(module: Encoder, tokens: int, precision: Precision) -> PackedEncoder | None:
+    kept: PackedEncoder | None = module.__dict__.get("_packed_encoder")
+    if kept is not None and kept.is_valid(module, precision):  # by another thread
         return kept
     module.__dict__["_packed_encoder"] = None
     if precision == "float":

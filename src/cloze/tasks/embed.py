@@ -3,11 +3,11 @@
 n tokens of a packed batch, b sequences, t tokens of one, d size of the selected layers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, starmap
-from typing import Literal, TypedDict, Unpack, overload
+from itertools import chain, islice
+from typing import Literal, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from cloze.checkpoint.model import Model
 from cloze.config import one_of
 from cloze.contention import MONITOR
-from cloze.data.batch import batch_by_tokens
 from cloze.data.embedding_records import EmbeddingRecord
 from cloze.errors import InputError
 from cloze.files import PathLike
@@ -40,19 +39,14 @@ from cloze.tasks.features import (
     select_layers,
     skips_zeros,
 )
-from cloze.tasks.inference import (
-    EncodedText,
-    OnTruncated,
-    choose_batch_tokens,
-    delay,
-    encode_ahead,
-    encode_texts,
-)
+from cloze.tasks.inference import choose_batch_tokens, delay, divide_batches, map_batches
 from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
+from cloze.tasks.text_encoding import EncodedText, OnTruncated, encode_ahead, encode_texts
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import find_max_context_windows
 
 Vectors = NDArray[np.float32]
+R = TypeVar("R")
 CHUNK = 20_000  # number of texts of a stream that are sorted by length and embedded together
 
 
@@ -172,11 +166,13 @@ def embed(
     pool_options = PoolOptions(modes=modes, normalize=unit, skip_zeros=skips_zeros(model))
     truncated: dict[int, int] = {}
     parts = _note_truncated(encode_ahead(model, rows, encode), truncated)
-    compute = partial(_embed_batches, model, layers=chosen, batch_tokens=most, progress=progress)
+    compute = partial(
+        _embed_batches, model, layers=chosen, batch_tokens=batch_tokens, progress=progress
+    )
     if by_token:
         found: list[TokenVectors | None] = [None] * len(rows)
         for encoded in parts:
-            kept = dict(chain.from_iterable(starmap(_split_tokens, compute(encoded, len(rows)))))
+            kept = dict(chain.from_iterable(compute(encoded, len(rows), _split_tokens)))
             for row in encoded:
                 found[row] = _make_token_vectors(row, encoded, kept, unit, stream)
         _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
@@ -185,7 +181,10 @@ def embed(
         vectors
         for encoded in parts
         for vectors in _pool_batches(
-            model, encoded, compute(encoded, len(rows)), pool_options, stream
+            encoded,
+            compute(encoded, len(rows), partial(_launch_pooling, encoded, pool_options)),
+            pool_options,
+            stream,
         )
     )
     out = _collect_vectors(pooled, len(rows))
@@ -222,24 +221,35 @@ class PoolOptions(TypedDict):
     skip_zeros: bool
 
 
-def _pool_batches(
-    model: Model,
+_Pooled = tuple[list["_Key"], HostCopy, dict["_Key", Tensor]]  # b d, and vectors of windows
+
+
+def _launch_pooling(
     encoded: dict[int, EncodedText],
-    batches: Iterable["_Batch"],
+    options: PoolOptions,
+    keys: list["_Key"],
+    hidden: Tensor,
+    packed: Packed,
+) -> _Pooled:
+    """Start to pool the vectors of a batch; those of windows are copied."""
+    windows = _copy_windows(encoded, keys, hidden, packed)
+    return keys, HostCopy(pool_packed(hidden, packed, **options)), windows
+
+
+def _pool_batches(
+    encoded: dict[int, EncodedText],
+    batches: Iterable[_Pooled],
     options: PoolOptions,
     stream: "_StreamOptions",
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield indices of texts and their vectors (b d); the windows of a text are merged first."""
     kept: dict[_Key, Tensor] = {}  # token vectors of windows
-    launched = (
-        (keys, pool_packed(hidden, packed, **options), _copy_windows(encoded, keys, hidden, packed))
-        for keys, hidden, packed in batches
-    )
-    copied = ((keys, HostCopy(pooled), windows) for keys, pooled, windows in launched)
-    for keys, pooled, windows in delay(copied, 0 if model.device.type == "cpu" else 1):
+    for keys, pooled, windows in batches:
         kept.update(windows)
         whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
-        if whole:
+        if len(whole) == len(keys):  # the usual case
+            yield [row for row, _ in keys], pooled.wait()
+        elif whole:
             yield [keys[n][0] for n in whole], pooled.wait()[whole]
     for row, one in encoded.items():
         if one.stream is not None:
@@ -304,9 +314,6 @@ def _make_record(
 _Key = tuple[int, int]  # index of the text, index of the window in it
 
 
-_Batch = tuple[list[_Key], Tensor, Packed]  # sequences and their token vectors, n d
-
-
 def _report_truncated(
     counts: dict[int, int], on_truncated: OnTruncated | None, max_length: int | None
 ) -> None:
@@ -322,33 +329,44 @@ def _embed_batches(
     model: Model,
     encoded: dict[int, EncodedText],
     total: int,
+    finish: Callable[[list[_Key], Tensor, Packed], R],
     *,
     layers: LayerSelection,
-    batch_tokens: int,
+    batch_tokens: int | None,
     progress: ProgressCallback | None = None,
-) -> Iterator[_Batch]:
-    """Yield the batches; the vectors may be overwritten by those of the next one."""
+) -> Iterator[R]:
+    """Yield what `finish` makes of the token vectors of each batch, n d.
+
+    It must read them before it returns: they may be overwritten by those of the next batch.
+    """
     keys = [(row, n) for row, one in encoded.items() for n in range(len(one.sequences))]
     sequences = [encoded[row].sequences[n] for row, n in keys]
-    done = min(encoded, default=0)
-    for batch in batch_by_tokens([len(ids) for ids in sequences], batch_tokens):
+    batches = divide_batches(model, [len(ids) for ids in sequences], batch_tokens)
+
+    def compute(batch: list[int]) -> R:
         MONITOR.check()
         packed = Packed.from_lengths((len(sequences[n]) for n in batch), model.device)
         flat = make_id_tensor([sequences[n] for n in batch])
-        with lock_engine(model.module), eval_mode(model.module):
-            hidden = compute_layers(model.module, flat, packed, layers=layers)  # n d
-            yield [keys[n] for n in batch], hidden, packed
-        done += len(batch)
-        if progress:
-            progress("sequences", done, max(total, done, len(keys)))
+        with lock_engine(model.module):
+            hidden = compute_layers(model.module, flat, packed, layers=layers)
+            return finish([keys[n] for n in batch], hidden, packed)
+
+    done = min(encoded, default=0)
+    with eval_mode(model.module):
+        computed = zip(batches, map_batches(model, compute, batches), strict=True)
+        for batch, found in delay(computed, 0 if model.device.type == "cpu" else 1):
+            yield found
+            done += len(batch)
+            if progress:
+                progress("sequences", done, max(total, done, len(keys)))
 
 
 def _split_tokens(
     keys: Sequence[_Key], hidden: Tensor, packed: Packed
-) -> Iterator[tuple[_Key, Tensor]]:
+) -> list[tuple[_Key, Tensor]]:
     """The token vectors of each sequence (t d), in main memory."""
     host = HostCopy(hidden.float()).wait()
-    yield from zip(keys, host.split(list(packed.lengths)), strict=True)
+    return list(zip(keys, host.split(list(packed.lengths)), strict=True))
 
 
 def _compute_vectors(
@@ -356,8 +374,10 @@ def _compute_vectors(
 ) -> list[Tensor]:
     """The token vectors of sequences, in order (t d each)."""
     encoded = {n: EncodedText(sequences=(list(ids),)) for n, ids in enumerate(sequences)}
-    batches = _embed_batches(model, encoded, len(encoded), layers=layers, batch_tokens=batch_tokens)
-    found = {row: one for part in batches for (row, _), one in _split_tokens(*part)}
+    batches = _embed_batches(
+        model, encoded, len(encoded), _split_tokens, layers=layers, batch_tokens=batch_tokens
+    )
+    found = {row: one for part in batches for (row, _), one in part}
     return [found[n] for n in range(len(sequences))]
 
 

@@ -5,10 +5,9 @@ n tokens of a packed batch, m selected positions in it, p positions of one item,
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,31 +15,29 @@ from torch import Tensor
 
 from cloze.checkpoint.model import Model, check_capability, unsupported_function_error
 from cloze.checkpoint.task import TASK_HEADS, Task, infer_task
-from cloze.config import in_range, one_of
+from cloze.config import in_range
 from cloze.contention import MONITOR
 from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
+from cloze.nn.cores import choose_tokens_per_core, map_on_cores
+from cloze.nn.encoder import Encoder
 from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.layout import Packed
 from cloze.nn.utils import HostCopy, eval_mode
 from cloze.progress import ProgressCallback
-from cloze.tasks.inputs import MAX_CHARS, OnError
 from cloze.text.alignment import TokenAlignment
 from cloze.text.long_texts import is_long
-from cloze.text.truncation import STRATEGIES, TRUNCATIONS
 from cloze.text.windows import Windows
 
 ExampleT = TypeVar("ExampleT")
 T = TypeVar("T")
 R = TypeVar("R")
 ItemT = TypeVar("ItemT", bound=EncodedExample)
-OnTruncated = Callable[[int, int], None]  # index of the text, number of characters left out
 
 WINDOW_TOKENS = 1 << 15  # tokens of the windows of a long text that are in memory
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
 GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
-GPU_PART_CHARS = 1 << 18  # characters of texts that are encoded while a GPU computes others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,155 +45,6 @@ class TextItem(EncodedExample):
     """The sequence of a text, or of a window of it."""
 
     truncated_chars: int = 0  # characters left out by truncation
-
-
-class EncodedText(NamedTuple):  # of which there are many: a data class takes longer to make
-    """The sequences of a text, and its alignment if needed."""
-
-    sequences: tuple[list[int], ...]
-    encoding: TokenAlignment | None = None  # of the text after truncation
-    windows: tuple[TokenAlignment, ...] = ()  # of each sequence, if the text has windows
-    stream: Windows | None = None  # of a long text, in place of sequences; iterated once
-
-    @property
-    def truncated_chars(self) -> int:
-        """Characters left out by truncation."""
-        return self.encoding.truncated_chars if self.encoding else 0
-
-
-def encode_texts(
-    model: Model,
-    texts: Sequence[str],
-    start: int = 0,
-    *,
-    truncation: str | None = None,
-    overlap: int | None = None,
-    aligned: bool = False,
-    on_error: OnError | None = None,
-) -> dict[int, EncodedText]:
-    """Encode texts, and return them by index; texts that are too long are truncated.
-
-    The default is `head`. With `error` a text that is too long is an error, which is raised or
-    passed to `on_error`. `start` is the index of the first text.
-    """
-    truncation, max_length = _check_truncation(truncation, overlap), model.max_length
-    found = model.tokenizer.encode_ids(texts, limit=max_length)
-    if not aligned and max(map(len, found), default=0) <= max_length:  # the usual case
-        return {n: EncodedText(sequences=(ids,)) for n, ids in enumerate(found, start)}
-    encoded: dict[int, EncodedText] = {}
-    cut = _encode_cut(model, texts, found, truncation)
-    for number, (text, ids) in enumerate(zip(texts, found, strict=True), start):
-        try:
-            if number - start in cut:
-                encoded[number] = cut[number - start]
-            elif len(ids) > max_length:
-                encoded[number] = _encode_truncated(
-                    model, text, truncation, overlap, aligned=aligned
-                )
-            elif aligned:
-                encoding = model.tokenizer.encode(text, max_length=max_length)
-                encoded[number] = EncodedText(sequences=(encoding.ids,), encoding=encoding)
-            else:
-                encoded[number] = EncodedText(sequences=(ids,))
-        except InputError as error:
-            if on_error is None:
-                raise InputError(f"text {number + 1}: {error.problem}", fix=error.fix) from None
-            on_error(number, error)
-    return encoded
-
-
-def _encode_cut(
-    model: Model, texts: Sequence[str], found: Sequence[Sequence[int]], truncation: str
-) -> dict[int, EncodedText]:
-    """The texts that are truncated to one sequence, encoded on all cores, by index."""
-    max_length = model.max_length
-    numbers = [n for n, ids in enumerate(found) if len(ids) > max_length]
-    if len(numbers) < 2 or truncation not in STRATEGIES or truncation == "window":  # noqa: PLR2004
-        return {}
-    try:
-        encodings = model.tokenizer.encode_batch(
-            [texts[n] for n in numbers], max_length=max_length, truncation=truncation
-        )
-    except InputError:  # each is encoded by itself, so that the error knows its text
-        return {}
-    return {
-        n: EncodedText(sequences=(one.ids,), encoding=one)
-        for n, one in zip(numbers, encodings, strict=True)
-    }
-
-
-def encode_ahead(
-    model: Model,
-    texts: Sequence[str],
-    encode: Callable[[Sequence[str], int], R],
-) -> Iterator[R]:
-    """Encode texts part by part; on a GPU the next part while the model computes the last.
-
-    `encode` is called with some texts and the index of the first. On a CPU, where both need the
-    same cores, there is one part, so that all texts can be sorted by length.
-    """
-    parts = _divide_texts(texts) if model.device.type != "cpu" else []
-    if len(parts) < 2:  # noqa: PLR2004
-        yield encode(texts, 0)
-        return
-    with ThreadPoolExecutor(1) as thread:
-        waiting = deque(
-            thread.submit(encode, texts[part.start : part.stop], part.start) for part in parts[:2]
-        )
-        for part in [*parts[2:], None, None]:
-            found = waiting.popleft().result()
-            if part is not None:
-                some = texts[part.start : part.stop]
-                waiting.append(thread.submit(encode, some, part.start))
-            yield found
-
-
-def _divide_texts(texts: Sequence[str]) -> list[range]:
-    """The parts that are encoded one after another; a small one first, which is soon there."""
-    parts, start, chars, most = [], 0, 0, GPU_PART_CHARS // 4
-    for number, text in enumerate(texts):
-        chars += len(text)
-        if chars >= most:
-            parts.append(range(start, number + 1))
-            start, chars, most = number + 1, 0, GPU_PART_CHARS
-    return [*parts, range(start, len(texts))] if start < len(texts) else parts
-
-
-def _check_truncation(truncation: str | None, overlap: int | None) -> str:
-    if truncation is not None:
-        one_of("truncation", truncation, TRUNCATIONS)
-    if overlap is not None and truncation != "window":
-        raise InputError(
-            "overlap has no effect without truncation window",
-            fix="use truncation window, or leave out overlap",
-        )
-    return truncation or "head"
-
-
-def _encode_truncated(
-    model: Model, text: str, truncation: str, overlap: int | None, *, aligned: bool
-) -> EncodedText:
-    tokenizer = model.tokenizer
-    if truncation != "window":
-        encoding = tokenizer.encode(text, max_length=model.max_length, truncation=truncation)
-        return EncodedText(sequences=(encoding.ids,), encoding=encoding)
-    # by default two windows share a quarter, so that every token has context
-    shared = model.max_length // 4 if overlap is None else overlap
-    if aligned and len(text) > MAX_CHARS:
-        raise InputError(
-            f"it has {len(text):,} characters; with a vector for each token, windows accept "
-            f"{MAX_CHARS:,}",
-            fix="split it, such as into paragraphs, or use pooling mean",
-        )
-    if tokenizer.is_long(text):
-        stream = tokenizer.iterate_windows(text, max_length=model.max_length, overlap=shared)
-        return EncodedText(sequences=(), stream=stream)
-    windows = tuple(tokenizer.encode_windows(text, max_length=model.max_length, overlap=shared))
-    return EncodedText(
-        sequences=tuple(window.ids for window in windows),
-        encoding=tokenizer.encode(text),
-        windows=windows,
-    )
 
 
 def encode_long(
@@ -312,22 +160,25 @@ def iterate_logits(
     Sequences of similar length are packed together, without padding, up to `batch_tokens`. For a
     feature-based model, `model.feature_head` computes the logits.
     """
-    most = choose_batch_tokens(model, batch_tokens)
     if model.feature_head is not None:
+        most = choose_batch_tokens(model, batch_tokens)
         yield list(range(len(items))), _apply_feature_head(model, items, head, most, progress)
         return
     done = 0
     lengths = [sum(len(one.ids) for one in item.sequences) for item in items]
-    computed = (
-        (batch, _launch_logits(model, [items[n] for n in batch], head))
-        for batch in batch_by_tokens(lengths, most)
-    )
-    for batch, logits in delay(computed, 0 if model.device.type == "cpu" else 1):
-        sizes = [len(items[n].positions) for n in batch]
-        yield batch, logits.wait().split(sizes)
-        done += len(batch)
-        if progress:
-            progress("sequences", done, len(items))
+    batches = divide_batches(model, lengths, batch_tokens)
+
+    def launch(batch: list[int]) -> HostCopy:
+        return _launch_logits(model, [items[n] for n in batch], head)
+
+    with eval_mode(model.module):
+        computed = zip(batches, map_batches(model, launch, batches), strict=True)
+        for batch, logits in delay(computed, 0 if model.device.type == "cpu" else 1):
+            sizes = [len(items[n].positions) for n in batch]
+            yield batch, logits.wait().split(sizes)
+            done += len(batch)
+            if progress:
+                progress("sequences", done, len(items))
 
 
 def choose_batch_tokens(model: Model, batch_tokens: int | None) -> int:
@@ -335,6 +186,27 @@ def choose_batch_tokens(model: Model, batch_tokens: int | None) -> int:
     if batch_tokens is None:
         return BATCH_TOKENS if model.device.type == "cpu" else GPU_BATCH_TOKENS
     return in_range("batch_tokens", batch_tokens, 1, 1 << 30)
+
+
+def divide_batches(
+    model: Model, lengths: Sequence[int], batch_tokens: int | None
+) -> list[list[int]]:
+    """Indices of sequences in batches; by default such that every core of a CPU has some."""
+    most = choose_batch_tokens(model, batch_tokens)
+    if batch_tokens is None and _uses_cores(model):
+        most = choose_tokens_per_core(lengths, most)
+    return list(batch_by_tokens(lengths, most))
+
+
+def map_batches(
+    model: Model, function: Callable[[list[int]], R], batches: Sequence[list[int]]
+) -> Iterator[R]:
+    """The results of a function, in order; on a CPU several batches are computed at a time."""
+    return map_on_cores(function, batches) if _uses_cores(model) else map(function, batches)
+
+
+def _uses_cores(model: Model) -> bool:
+    return model.device.type == "cpu" and isinstance(model.module, Encoder)
 
 
 def make_flat_tensor(rows: Iterable[Sequence[int]]) -> Tensor:
@@ -394,7 +266,7 @@ def _launch_logits(model: Model, items: Sequence[EncodedExample], head: str) -> 
     indices = torch.tensor(positions, dtype=torch.long).to(device, non_blocking=True)
     ids = make_flat_tensor(one.ids for one in sequences)
     types = make_flat_tensor(one.type_ids for one in sequences)
-    with lock_engine(module), eval_mode(module):
+    with lock_engine(module):
         hidden = compute_layers(module, ids, packed, types)  # n d
         selected = module.head_inputs(head, hidden, indices, packed)  # m d
         if len(sequences) > len(items):  # pairs in both orders

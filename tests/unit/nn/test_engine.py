@@ -10,7 +10,7 @@ from cloze.nn import engine, packed, packed_encoder
 from cloze.nn.engine import compute_layers, is_quantized, quantize
 from cloze.nn.graph_encoder import compute_padded, get_encoder_graphs
 from cloze.nn.layout import Packed
-from cloze.tasks import inference
+from cloze.tasks import text_encoding
 from cloze.tasks.features import _pool_padded as pool_padded
 from cloze.tasks.features import pool, pool_packed, select_layers
 from helpers import ENCODERS, PIECES, raises, tiny_model
@@ -177,7 +177,7 @@ def test_embed_and_classify_with_rows(device, dtype, pooling, graphs, monkeypatc
     texts = TEXTS * 5
     vectors = cloze.embed(model, texts, pooling=pooling)
     labels = cloze.classify(model, texts[:4])
-    monkeypatch.setattr(inference, "GPU_PART_CHARS", 40)
+    monkeypatch.setattr(text_encoding, "GPU_PART_CHARS", 40)
     model.to(device, dtype)
     close = (0.99, 0.15) if dtype == "bfloat16" else (1 - 1e-5, 1e-4)
     found = cloze.embed(model, texts, pooling=pooling)
@@ -206,13 +206,13 @@ def test_texts_are_encoded_ahead_in_order(monkeypatch):
     class OnGPU:
         device = Device()
 
-    monkeypatch.setattr(inference, "GPU_PART_CHARS", 4)
-    found = list(inference.encode_ahead(OnGPU(), list("abcdefgh"), lambda part, n: (n, part)))
+    monkeypatch.setattr(text_encoding, "GPU_PART_CHARS", 4)
+    found = list(text_encoding.encode_ahead(OnGPU(), list("abcdefgh"), lambda part, n: (n, part)))
     assert found == [(0, ["a"]), (1, list("bcde")), (5, list("fgh"))]
     long = ["abcdefgh", "ab", "", "c"]
-    found = list(inference.encode_ahead(OnGPU(), long, lambda part, n: (n, part)))
+    found = list(text_encoding.encode_ahead(OnGPU(), long, lambda part, n: (n, part)))
     assert found == [(0, ["abcdefgh"]), (1, ["ab", "", "c"])]
-    assert list(inference.encode_ahead(OnGPU(), [], lambda part, n: (n, part))) == [(0, [])]
+    assert list(text_encoding.encode_ahead(OnGPU(), [], lambda part, n: (n, part))) == [(0, [])]
 
 
 def test_int8_is_for_encoders_on_a_cpu():

@@ -18,8 +18,9 @@ from cloze.errors import InputError
 from cloze.nn.layout import Packed
 from cloze.nn.utils import eval_mode
 from cloze.tasks.features import make_id_tensor
-from cloze.tasks.inference import BATCH_TOKENS, encode_texts
+from cloze.tasks.inference import BATCH_TOKENS
 from cloze.tasks.inputs import check_texts
+from cloze.tasks.text_encoding import encode_texts
 from cloze.text.alignment import TokenAlignment
 
 Span: TypeAlias = tuple[int, int]  # start and end characters
