@@ -17,6 +17,7 @@ from helpers import ENCODERS, PIECES, raises, tiny_model
 
 # its attention reads relative positions, for which there are no rows of several sequences
 ENCODERS = [name for name in ENCODERS if name != "music-transformer"]
+PACKED = [name for name in ENCODERS if name != "retro"]  # its blocks also read neighbors
 
 LENGTHS = (9, 7, 7, 5, 3, 3, 3, 1)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -49,7 +50,7 @@ def graphs(monkeypatch):
 
 
 @pytest.mark.parametrize("layers", ["last", "embeddings", "sum-all", "0,-1"])
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", PACKED)
 def test_packed_equals_plain(family, layers, small_packing):
     model = tiny_model(family=family)
     batch, selection = make_input(model), select_layers(layers, 2)
@@ -59,7 +60,7 @@ def test_packed_equals_plain(family, layers, small_packing):
         torch.testing.assert_close(found, plain(model, *batch, selection), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", PACKED)
 def test_int8_is_close(family):
     model = tiny_model(family=family, hidden_size=32)
     batch, last = make_input(model), select_layers("last", 2)
