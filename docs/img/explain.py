@@ -120,7 +120,7 @@ def show_pronoun(_: Models) -> View:
             row = found["weights"][layer - 1][head - 1][tokens.index("it")]
             nouns = {word: f"{100 * row[tokens.index(word)]:.0f}" for word in ("animal", "street")}
             print(f"{name}, layer {layer}, head {head}, {last}: {nouns}")
-    return cloze.explain.attention(minilm(), ANIMAL.format("tired"), layer=4, head=2, token="it")
+    return cloze.explain.attention("cloze-en", ANIMAL.format("tired"), layer=6, head=1, token="it")
 
 
 def show_counting(models: Models) -> View:
@@ -169,7 +169,9 @@ def take_picture(browser: Browser, page: Path, name: str, *, dark: bool) -> byte
     image = Image.open(shot).convert("RGB")
     image = image.crop((0, 0, image.width, find_bottom(browser, name)))
     packed = io.BytesIO()
-    image.quantize(256, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    image.quantize(256, Image.Quantize.MAXCOVERAGE, 8, dither=Image.Dither.NONE).save(
+        packed, "PNG", optimize=True
+    )
     return packed.getvalue()
 
 
