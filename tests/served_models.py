@@ -7,6 +7,7 @@ import numpy as np
 from cloze.checkpoint.task import Task
 from grams import text_model
 from helpers import tiny_model, word_model
+from images import diffusion_model
 from translators import translator
 
 WORDS = ["cat", "dog", "mat", "sat", "the"]
@@ -26,6 +27,7 @@ def make_models(labels=("no", "yes"), tags=("O", "B-X", "I-X"), words=WORDS):
         "summarizer": replace(
             translator("learned"), task=Task(name="summarize", max_target_length=20)
         ),
+        "pictures": diffusion_model(),
         "vectors": word_model(words=words, vectors=table),
     }
 

@@ -31,6 +31,7 @@ STATES = {
     "translate": ("translator", {"text": "the cat sat", "beam": "1"}),
     "summarize": ("summarizer", {"text": "the cat sat"}),
     "similar": ("vectors", {"word": "cat"}),
+    "draw": ("pictures", {"text": "a b", "samples": "2", "steps": "2"}),
     "explain": ("mlm", {"text": "the cat sat", "view": "attention"}),
 }
 

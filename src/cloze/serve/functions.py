@@ -24,7 +24,7 @@ Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Lists = Annotated[list[Texts], Field(min_length=1, max_length=MAX_TEXTS)]
 # options of functions that have no meaning over HTTP, and those that name a path on the server
 _EXCLUDED = {"text_column", "pair_column", "batch_tokens", "progress", "on_error", "on_truncated"}
-_EXCLUDED |= {"database"}
+_EXCLUDED |= {"database", "image", "mask", "strength", "keep_steps", "on_step"}
 _MAX_INT = 1 << 31
 _INTEGER = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
 _SEED = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -161,6 +161,9 @@ _LIST = {
     "summarize": Function(
         name="summarize", inputs=_TEXT, python_names={"text": "texts"}, echo={"text": "source"},
         result=("summaries", "truncated_chars"),
+    ),
+    "draw": Function(
+        name="draw", inputs=_TEXT, python_names={"text": "texts"}, result=("pictures",)
     ),
     "generate": Function(
         name="generate", inputs=_TEXT, result=("continuations", "truncated_chars")

@@ -63,6 +63,7 @@ def make_policy() -> str:
     return "; ".join(
         (
             "default-src 'self'",
+            "img-src 'self' data:",  # pictures of `draw`
             f"script-src 'self' {' '.join(map(csp_hash, scripts))}",
             f"style-src 'self' {' '.join(map(csp_hash, styles))}",
             "object-src 'none'",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloze.checkpoint.model import Model
+from cloze.decode.image_generation import DEFAULT_STEPS
 from cloze.errors import InputError
 from cloze.serve.batcher import run_isolated
 from cloze.serve.functions import Function, list_options
@@ -62,7 +63,15 @@ def estimate_tokens(
     generated = 0
     if function.name == "generate":
         generated = options.get("max_new_tokens", 50) * options.get("samples", 1) * len(inputs)
+    if function.name == "draw":
+        generated = _count_denoised(options) * len(inputs)
     return len(inputs) + chars // CHARS_PER_TOKEN + max(0, generated)
+
+
+def _count_denoised(options: Mapping[str, Any]) -> int:
+    """How often an image is denoised for each text of a request; each costs about a token."""
+    steps, samples = options.get("steps", DEFAULT_STEPS), options.get("samples", 1)
+    return max(1, steps) * max(1, samples)
 
 
 def count_tokens(
@@ -88,4 +97,6 @@ def count_tokens(
     ]
     numbers = iter(counts)
     factor = max(1, options.get("beam") or 1)
+    if function.name == "draw":
+        factor = _count_denoised(options)
     return [max(1, factor * sum(next(numbers) for _ in group)) for group in groups]

@@ -23,6 +23,7 @@ CASES = {
     "choose": ("choices", {"text": TWO, "options": [["c", "d"], ["a", "b", "c"]]}, {}),
     "translate": ("translator", {"text": TEXTS[:2]}, {"beam": 2, "n_best": 2}),
     "summarize": ("summarizer", {"text": TEXTS[:2]}, {"beam": 2}),
+    "draw": ("pictures", {"text": TWO}, {"steps": 2, "samples": 2, "seed": 4}),
     "generate": ("gpt", {"text": TWO}, {"max_new_tokens": 6, "seed": 3, "samples": 2}),
     "suggest": ("ngram", {"text": TWO}, {"top": 3}),
     "score": ("ngram", {"text": TWO}, {}),

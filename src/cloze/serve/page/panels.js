@@ -4,6 +4,7 @@
 import answer from "./panels/answer.js";
 import choose from "./panels/choose.js";
 import classify from "./panels/classify.js";
+import draw from "./panels/draw.js";
 import explain from "./panels/explain.js";
 import fill from "./panels/fill.js";
 import generate from "./panels/generate.js";
@@ -18,5 +19,5 @@ import translate from "./panels/translate.js";
 
 export default [
   fill, similarity, rerank, search, classify, tag, answer, choose,
-  generate, score, translate, summarize, similar, explain,
+  generate, score, translate, summarize, similar, draw, explain,
 ];
