@@ -199,6 +199,12 @@ def check_panel(page, panel, models):
     elif panel == "summarize":
         found = cloze.summarize(model, values["text"]).to_dict()["summaries"][0]
         assert page.texts(".written") == [found["text"] or "(empty)"]
+    elif panel == "draw":
+        found = cloze.draw(model, values["text"], samples=2, steps=2).to_dict()["pictures"]
+        sources = page.browser.run(
+            "return [...document.querySelectorAll('img')].map((one) => one.src)"
+        )
+        assert sources == [f"data:image/png;base64,{one['png']}" for one in found]
     elif panel == "similar":
         found = cloze.similar(model, values["word"]).to_dict()
         assert rows == [f"{one['word']}{one['score']:.3f}" for one in found["words"]]
