@@ -33,7 +33,8 @@ export class Fields {
     const row = make(
       "div",
       { class: `field field-${field.kind}` },
-      field.kind === "check" ? [input, label] : [label, input],
+      label,
+      input,
       hint,
     );
     this.rows.set(field.name, row);
