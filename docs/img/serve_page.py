@@ -24,7 +24,7 @@ from servers import TestServer, run_server  # noqa: E402
 
 WIDE, NARROW = (1120, 100), (400, 100)  # of the window; the picture is as high as the page
 REVIEW = "It starts slowly, but the ending is one of the most moving I have seen."
-NAMES = "Ada Lovelace met Charles Babbage in London, long before IBM was founded in New York."
+NAMES = "Reuters reported from Brussels that Boris Becker of Germany beat Pete Sampras in Paris."
 ANIMAL = "The animal didn't cross the street because it was too tired."
 # file name: model, panel, fields, dark, size
 SHOTS = {

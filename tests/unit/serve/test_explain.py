@@ -74,6 +74,7 @@ def test_a_view_finds_its_model(server, models):
         ({"view": "attention", "model": "mlm", "text": ["a"]}, "valid string"),
         ({"view": "attention", "model": "mlm", "text": "a", "word": "b"}, "Extra inputs"),
         ({"view": "saliency", "model": "mlm", "text": "a [MASK]", "steps": 10**6}, "less than"),
+        ({"view": "saliency", "model": "choices", "text": "a", "options": []}, "no options"),
         ({"view": "probe", "model": "mlm", "text": "a"}, "probe"),
         ({"view": "heads", "model": "mlm", "text": "README.md"}, "valid list"),
         ({"view": "cka", "text": ["a"], "other_model": "/x"}, "Extra inputs"),

@@ -17,6 +17,7 @@ class App {
     this.tabs = new Map();
     for (const panel of this.panels.values()) this.addTab(panel);
     find("tabs").addEventListener("keydown", (event) => this.moveTab(event));
+    find("model").addEventListener("focus", () => this.refreshModels());
     find("model").addEventListener("change", (event) => this.chooseModel(event.target.value));
     find("key-form").addEventListener("submit", (event) => this.useKey(event));
     find("model-form").addEventListener("submit", (event) => event.preventDefault());
@@ -51,9 +52,25 @@ class App {
       return;
     }
     find("problem").replaceChildren();
+    this.listModels();
+    this.restore();
+  }
+
+  listModels() {
     const options = this.models.map((one) => make("option", { value: one.name }, `${one.name} – ${one.description}`));
     find("model").replaceChildren(...options);
-    this.restore();
+  }
+
+  // Models may come and go while the page is open.
+  async refreshModels() {
+    const found = await getJson("api/models").catch(() => this.models);
+    const names = (models) => models.map((one) => one.name).join("\n");
+    if (!this.model || names(found) === names(this.models)) return;
+    this.models = found;
+    this.listModels();
+    find("model").value = this.model.name;
+    this.model = found.find((one) => one.name === this.model.name) ?? found[0];
+    this.updateModel();
   }
 
   // Show what the address says; a link with values is computed at once.

@@ -150,6 +150,8 @@ def saliency(
     if options is not None:
         if not isinstance(text, str) or pair is not None:
             raise InputError("options belong to one text", fix="pass one text and no pair")
+        if not options:
+            raise InputError("there are no options", fix="pass two options or more")
         inputs = make_options(opened, text, options, question, target)
     else:
         inputs = make_inputs(

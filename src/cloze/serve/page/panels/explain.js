@@ -67,7 +67,7 @@ export default {
       const missing = Object.entries(others).map(([name, why]) =>
         make("option", { value: name, disabled: true }, `${name.replace("_", " ")} (${why})`));
       select.replaceChildren(...options, ...missing);
-      select.value = chosen in views ? chosen : Object.keys(views)[0] ?? "";
+      select.value = Object.hasOwn(views, chosen) ? chosen : Object.keys(views)[0] ?? "";
     }
     const view = select.value;
     panel.fields.rows.get("view").querySelector(".hint").textContent = views[view] ?? "";
