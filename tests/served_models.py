@@ -13,15 +13,17 @@ from translators import translator
 WORDS = ["cat", "dog", "mat", "sat", "the"]
 
 
-def make_models(labels=("no", "yes"), tags=("O", "B-X", "I-X"), words=WORDS):
+def make_models(labels=("no", "yes"), tags=("O", "B-X", "I-X"), words=WORDS, positions=24):
     table = np.random.default_rng(0).standard_normal((len(words), 4)).astype(np.float32)
     return {
-        "mlm": tiny_model("mlm"),
-        "labels": tiny_model("sequence", labels=labels, task=Task(name="classify")),
-        "tags": tiny_model("token", labels=tags),
-        "spans": tiny_model("span"),
-        "choices": tiny_model("choice"),
-        "gpt": tiny_model("lm", family="gpt2"),
+        "mlm": tiny_model("mlm", positions=positions),
+        "labels": tiny_model(
+            "sequence", labels=labels, task=Task(name="classify"), positions=positions
+        ),
+        "tags": tiny_model("token", labels=tags, positions=positions),
+        "spans": tiny_model("span", positions=positions),
+        "choices": tiny_model("choice", positions=positions),
+        "gpt": tiny_model("lm", family="gpt2", positions=positions),
         "ngram": text_model(3),
         "translator": translator("learned"),
         "summarizer": replace(

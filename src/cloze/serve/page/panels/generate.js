@@ -31,7 +31,7 @@ export default {
     panel.next = make("div", { class: "next" });
     const show = make("button", { type: "button", class: "quiet", on: { click: () => suggest(panel) } }, `Show the next ${TOP} words`);
     panel.nextButton = show;
-    return [panel.story, make("h3", { class: "label" }, "Next word"), make("p", {}, show), panel.next];
+    return [panel.story, make("div", { class: "next-head" }, make("h3", {}, "Next word"), show), panel.next];
   },
 
   clear(panel) {

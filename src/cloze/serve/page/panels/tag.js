@@ -1,4 +1,4 @@
-import { count, findHue, make, makeMarked, makeUnread, percent } from "../dom.js";
+import { findHue, make, makeMarked, makeUnread, percent } from "../dom.js";
 
 export default {
   name: "tag",
@@ -25,7 +25,6 @@ export default {
       spans.length
         ? make("ul", { class: "legend", "aria-label": "Labels" }, legend)
         : make("p", { class: "muted" }, "No spans were found."),
-      make("p", { class: "muted" }, count(spans.length, "span")),
       makeUnread(truncated_chars),
     ];
   },
