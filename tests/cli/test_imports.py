@@ -137,6 +137,7 @@ def test_a_missing_model_is_reported_without_torch() -> None:
         "translate",
         "similar",
         "rerank",
+        "search",
     )
     found = run_commands(
         *([name, "runs/nothing", "a"] for name in names),

@@ -330,7 +330,7 @@ def test_info(run, folder):
     stored = sum(weight.numel() for weight in cloze.load(folder).module.parameters())
     assert found["total_parameters"] == sum(found["parameters"].values()) == stored
     assert found["dtypes"] == {"F32": stored}
-    every = {"embed", "similarity", "rerank", "evaluate", "compare", "export", "tokenize"}
+    every = {"embed", "similarity", "rerank", "index", "evaluate", "compare", "export", "tokenize"}
     assert set(found["capabilities"]) == {"fill", "score", "classify", *every}
     assert found["labels"] == ["next", "not next"]
     assert "attention" in found["views"]

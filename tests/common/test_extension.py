@@ -117,6 +117,7 @@ def test_an_encoder_from_text_to_a_classifier(cloze, place):
             "embed",
             "similarity",
             "rerank",
+            "index",
             "evaluate",
             "compare",
             "export",

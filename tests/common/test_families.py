@@ -1,6 +1,7 @@
 """One suite over every registered family: build, save, load, and do what it says it can."""
 
 import inspect
+import tempfile
 
 import pytest
 import torch
@@ -18,6 +19,18 @@ from grams import TEXT
 from helpers import ENCODERS, files_of, raises
 from translators import TEXTS
 
+
+def index_texts(model):
+    """Index two texts, and find one of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [{"id": "one", "text": "the cat sat"}, {"id": "two", "text": "a dog"}]
+        cloze.index(model, rows, f"{folder}/index", store="exact")
+        with cloze.open_index(f"{folder}/index", model=model) as opened:
+            (hit,) = opened.search("dog", mode="bm25").hits
+            assert hit.id == "two"
+            return [one.id for one in opened.search("the cat sat", mode="dense").hits]
+
+
 FUNCTIONS = {
     "fill": lambda model: cloze.fill(model, "a [MASK] b"),
     "embed": lambda model: cloze.embed(model, ["a b", "c"]),
@@ -32,6 +45,7 @@ FUNCTIONS = {
     "similar": lambda model: cloze.similar(model, "cat"),
     "similarity": lambda model: cloze.similarity(model, ["a b", "c"]),
     "rerank": lambda model: cloze.rerank(model, "a b", ["c", "a"], by="embeddings"),
+    "index": lambda model: index_texts(model),
     "translate": lambda model: cloze.translate(model, "ein Hund"),
     "summarize": lambda model: cloze.summarize(model, "ein Hund", max_length=5),
     "draw": lambda model: cloze.draw(model, "a b", steps=2),

@@ -120,7 +120,8 @@ def test_the_layers_of_a_published_model_equal_the_equations(tmp_path):
 def test_it_embeds_words_and_refuses_to_predict_them(tmp_path):
     folder = write(tmp_path / "elmo")
     info = cloze.info(folder)
-    expected = {"embed", "similarity", "rerank", "evaluate", "compare", "export", "tokenize"}
+    expected = {"embed", "similarity", "rerank", "index", "evaluate", "compare", "export"}
+    expected |= {"tokenize"}
     assert set(info.capabilities) == expected
     assert (info.family, info.dtypes) == ("elmo", {"HDF5": info.total_parameters})
     found = cloze.embed(folder, "Unseen wördz!", pooling="none", layers=[0, 1, 2])

@@ -97,7 +97,7 @@ def test_the_capabilities_of_encoders():
         assert found >= every
         return found - every
 
-    every = {"embed", "similarity", "rerank", "evaluate", "compare", "export", "tokenize"}
+    every = {"embed", "similarity", "rerank", "index", "evaluate", "compare", "export", "tokenize"}
     assert able() == set()
     assert able("mlm", "nsp") == {"fill", "score", "classify"}
     assert able("sequence") == {"classify"}
