@@ -94,6 +94,11 @@ def scored_pairs(count: int, seed: int) -> str:
     return "\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n"
 
 
+def text_pairs(count: int, seed: int) -> str:
+    texts = sentences(2 * count, seed)
+    return "".join(f"{texts[n]}\t{texts[n + 1]}\n" for n in range(0, 2 * count, 2))
+
+
 def word_vectors() -> str:
     rng = np.random.default_rng(0)
     return "".join(f"{word} {' '.join(f'{x:.4f}' for x in rng.normal(size=8))}\n" for word in WORDS)
@@ -128,6 +133,7 @@ FILES: dict[str, str] = {
     "dev.conllu": universal_tags(10, 41),
     "python.tsv": "text\tsense\n"
     + "He wrote it in Python.\tlanguage\nThe python ate a deer.\tsnake\n" * 2,
+    "pairs.tsv": text_pairs(24, 33),
     "minimal-pairs.tsv": "a dog is old\tdog a is old\nthe king was in\tthe was king in\n",
     "glove.txt": word_vectors(),
     "questions-words.txt": ": one\nman king woman queen\nfrance italy dog cat\n",

@@ -11,6 +11,7 @@ from cloze.train.guard import TrainingError
 from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
+from contrastive import pair_bert, pair_data, pair_objective
 from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
@@ -125,3 +126,18 @@ def several_things(distributed, folder: Path) -> None:
     interrupted(distributed, folder)
     cramped(distributed, folder)
     poisoned(distributed, folder)
+
+
+def contrastive(distributed, folder: Path) -> None:
+    """Each process embeds its texts, and all compute the loss of all vectors."""
+    model = pair_bert()
+    for head in model.task_heads.parameters():  # not trained without the masked-LM loss
+        head.requires_grad_(False)
+    state = new_state(model, objective=pair_objective(), distributed=distributed, seed=3)
+    steps = steps_of(state, 6, source=pair_data(60, distributed))
+    report = {
+        "losses": [step.means for step in steps],
+        "norms": [step.grad_norm for step in steps],
+        "weights": {n: w.detach().flatten().tolist() for n, w in model.named_parameters()},
+    }
+    (folder / f"{distributed.rank}.json").write_text(json.dumps(report))

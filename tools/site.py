@@ -232,7 +232,7 @@ def unescape(text: str) -> str:
 
 def write_recipes() -> str:
     """The page of the recipes: those that come with the package, and all settings."""
-    from cloze.make.recipe.complete import CLASSES, get_recipe_class
+    from cloze.make.recipe.classes import CLASSES, get_recipe_class
     from cloze.make.recipe.files import list_recipes, read_values
     from cloze.make.recipe.options import walk_fields
     from cloze.models.registry import list_families

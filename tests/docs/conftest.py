@@ -92,6 +92,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/causal": lambda out: make_bert(
         out, "objective.kind=causal", "sampling.pairs=none", "run.fast=true"
     ),
+    "runs/search": lambda out: cloze.finetune("embed", "runs/bert", "pairs.tsv", out),
     "runs/student": copy_encoder,
     "all-MiniLM-L6-v2": copy_encoder,
     "MINILM": copy_bert,
@@ -118,6 +119,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "VOCABULARY": lambda out: cloze.vocabulary("text/*.txt", out=out, size=200),
 }
 NEEDS = {
+    "runs/search": ["runs/bert"],
     "runs/sst2": ["runs/bert"],
     "runs/small-sst2": ["runs/bert"],
     "runs/ner": ["runs/bert"],

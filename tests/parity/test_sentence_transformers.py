@@ -125,3 +125,31 @@ def test_we_load_models_of_sentence_transformers(minilm, tmp_path):
     assert model.max_length == 12
     texts = ["A sentence that is surely longer than twelve of the pieces of it.", "Short."]
     assert np.abs(cloze.embed(model, texts) - peer.encode(texts)).max() <= 1e-5
+
+
+def test_a_trained_folder_opens_with_equal_vectors(tmp_path):
+    """What `cloze finetune embed` writes: pooling, normalization, the limit, the masked-LM head."""
+    tokenizer = tiny_tokenizer()
+    config = BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=24,
+    )
+    rng = torch.Generator().manual_seed(0)
+    base = Model.from_config(config, tokenizer, ["mlm"], rng=rng)
+    scramble(base.module)
+    pairs = [(f"the cat {a}", f"{a} sat") for a in "abcdefghij"] * 2
+    texts = ["the cat sat.", "a b c", "", "the cat " * 40]
+    for number, options in enumerate(
+        ({"mlm_weight": 0.1, "max_length": 12}, {"pooling": "cls", "normalize": False})
+    ):
+        out = tmp_path / str(number)
+        cloze.finetune(
+            "embed", base, pairs, out, steps=2, batch_size=8, dev=pairs, progress=False, **options
+        )
+        ours = cloze.embed(out, texts)
+        theirs = SentenceTransformer(str(out), device="cpu").encode(texts)
+        assert np.abs(ours - theirs).max() <= 1e-6

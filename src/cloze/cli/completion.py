@@ -68,7 +68,7 @@ def _list_subfolders(folder: str) -> list[str]:
 
 def complete_recipes(ctx: typer.Context) -> list[str]:
     """The recipes of the command."""
-    from cloze.make.recipe.complete import CLASSES, get_recipe_class
+    from cloze.make.recipe.classes import CLASSES, get_recipe_class
     from cloze.make.recipe.files import list_recipes, read_values
 
     command = "finetune" if ctx.info_name == "glue" else ctx.info_name
@@ -96,7 +96,7 @@ def complete_presets() -> Iterable[str]:
 
 def complete_settings(ctx: typer.Context) -> Iterable[str]:
     """The settings of the recipes of the command, as `table.name=`."""
-    from cloze.make.recipe.complete import CLASSES
+    from cloze.make.recipe.classes import CLASSES
     from cloze.make.recipe.options import walk_fields
 
     command = "finetune" if ctx.info_name == "glue" else ctx.info_name

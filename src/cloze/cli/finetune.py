@@ -26,7 +26,7 @@ def finetune(
         str | None,
         typer.Argument(
             metavar="TASK",
-            help="Task to learn: classify, tag, answer, choose, translate or summarize.",
+            help="Task to learn: classify, tag, answer, choose, embed, translate or summarize.",
         ),
     ] = None,
     model: Annotated[
@@ -46,6 +46,7 @@ def finetune(
             "--train",
             metavar="PATH",
             help="Training data: a file, folder, glob or - (standard input); may be repeated. For "
+            "embed: pairs of texts, or running text. For "
             "translate and summarize: --train SOURCE TARGET (aligned lines), or a table with a "
             "column for each.",
         ),
@@ -63,7 +64,7 @@ def finetune(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: finetune, features (a classifier on a frozen encoder), ulmfit (a "
-            "classifier on a recurrent language model), or a TOML file; "
+            "classifier on a recurrent language model), embed, or a TOML file; "
             "for translate and summarize: transformer, transformer-base, seq2seq, decoder, "
             "decoder-translate or decoder-summarize (default: the task's).",
         ),

@@ -8,6 +8,8 @@ from cloze.config import Config, Flag, Help, Range, one_of
 
 Pairs: TypeAlias = Literal["nsp", "sop", "none"]
 Sentences: TypeAlias = Literal["split", "lines"]
+# what two texts of a pair are, if it is made from running text
+PairKind: TypeAlias = Literal["title", "neighbours", "inverse-cloze", "simcse"]
 Segmenter: TypeAlias = Callable[[str], list[str]]
 
 SEGMENTER_NAMES = ("jieba",)

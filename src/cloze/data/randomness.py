@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     MASKING = 2
     LENGTH = 3  # lengths of segments of text
     IMAGES = 4  # captions and augmentation of images
+    PAIRS = 5  # pairs made from a document
 
 
 def make_generator(

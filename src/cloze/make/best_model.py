@@ -11,12 +11,13 @@ from typing import Any, Protocol
 from cloze.config import to_mapping
 from cloze.errors import ConfigError
 from cloze.make.recipe.run import SelectingRun
-from cloze.objectives.core import Batch, Learner
+from cloze.objectives.core import Learner
 from cloze.train.averaging import WeightAverage
 from cloze.train.budget_check import BudgetAdvice
 from cloze.train.callbacks import CallbackList
 from cloze.train.config import OptimizerConfig
-from cloze.train.fit import Evaluate, Steps, TrainingJob, fit, one_batch_each
+from cloze.train.fit import Evaluate, Steps, TrainingJob, fit
+from cloze.train.loop import BatchSource
 from cloze.train.optim import Factor, build_optimizer
 from cloze.train.result import RunResult
 from cloze.train.schedule import Progress, Schedule
@@ -53,7 +54,7 @@ def fit_best(
     recipe: SelectingRecipe,
     *,
     out: Path,
-    batch_of: Callable[[int], Batch],
+    batches: BatchSource[Any],
     steps_per_epoch: int,
     fingerprint: Mapping[str, Any],
     evaluate: Evaluate | None,
@@ -63,10 +64,9 @@ def fit_best(
     faster_steps: str = "a smaller batch size (--batch-size)",
     unit: str = "tokens",
 ) -> RunResult:
-    """Train with one batch per step, evaluate as the recipe says, and save the best model.
+    """Train, evaluate as the recipe says, and save the best model.
 
-    See `TrainingJob` for the arguments; `batch_of` gives the batch of a step by its index, and
-    `faster_steps` is advice for runs whose steps are too slow.
+    See `TrainingJob` for the arguments; `faster_steps` is advice for runs whose steps are too slow.
     """
     run = recipe.run
     if run.average_patience is not None:
@@ -83,7 +83,7 @@ def fit_best(
         TrainingJob(
             out=out,
             state=state,
-            batches=one_batch_each(batch_of),
+            batches=batches,
             fingerprint=fingerprint,
             budget=run.budget(steps_per_epoch),
             schedule=recipe.schedule,

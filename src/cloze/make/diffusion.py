@@ -46,6 +46,7 @@ from cloze.objectives.diffusion import (
 from cloze.report.page import write_report
 from cloze.train.averaging import WeightEMA
 from cloze.train.callbacks import CallbackList
+from cloze.train.fit import one_batch_each
 from cloze.train.loop import evaluate_objective
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, FINISHED
@@ -261,7 +262,7 @@ class _Run:
             state,
             recipe,
             out=out,
-            batch_of=batches.batch,
+            batches=one_batch_each(batches.batch),
             steps_per_epoch=batches.per_epoch,
             fingerprint={
                 "recipe": run_fingerprint(recipe, "data.sources", "data.captions"),

@@ -25,7 +25,8 @@ from cloze.errors import FolderError, InputError
 from cloze.files import PathLike, check_output_path, read_json, write_json
 from cloze.make.finetune.encoder import finetune_encoder, resume_finetune
 from cloze.make.finetune.trials import is_seed_trial
-from cloze.make.recipe.complete import Recipe, complete_finetuning
+from cloze.make.recipe.classes import Recipe
+from cloze.make.recipe.complete import complete_finetuning
 from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.finetune import FinetuneRecipe, LossConfig
 from cloze.make.recipe.keywords import GlueOptions

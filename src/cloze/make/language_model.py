@@ -53,6 +53,7 @@ from cloze.report.page import write_report
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.word_characters import WordCharacterTokenizer
 from cloze.train.callbacks import CallbackList
+from cloze.train.fit import one_batch_each
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, VOCABULARY
 
@@ -231,7 +232,7 @@ def _train(
         new_state(Learner(net, objective), recipe, layer_lr_factors(recipe, model)),
         recipe,
         out=out,
-        batch_of=batches.batch,
+        batches=one_batch_each(batches.batch),
         steps_per_epoch=batches.per_epoch,
         fingerprint={
             "recipe": run_fingerprint(recipe, "data.sources", "data.dev"),

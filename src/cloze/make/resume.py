@@ -10,6 +10,7 @@ from cloze.data.sources import Sources, collect_sources
 from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.language_models import LanguageModelRecipe, TranslationRecipe
@@ -31,6 +32,7 @@ ON_RAW_TEXT: dict[type[Any], str] = {
 }
 ON_EXAMPLES: dict[type[Any], str] = {
     FinetuneRecipe: "cloze.make.finetune.encoder:resume_finetune",
+    EmbeddingRecipe: "cloze.make.finetune.embedding:resume_embedding",
     TranslationRecipe: "cloze.make.translation:resume_translator",
 }
 

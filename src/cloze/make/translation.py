@@ -53,6 +53,7 @@ from cloze.text.joint_bpe import train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import add_special_token, train_tokenizer
 from cloze.train.callbacks import CallbackList
+from cloze.train.fit import one_batch_each
 from cloze.train.loop import evaluate_objective
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, SAMPLES, VOCABULARY
@@ -204,7 +205,7 @@ def _train(
         state,
         recipe,
         out=out,
-        batch_of=batch,
+        batches=one_batch_each(batch),
         steps_per_epoch=batches.per_epoch,
         fingerprint={
             "recipe": run_fingerprint(recipe, "data.train", "data.dev"),

@@ -9,6 +9,7 @@
 | choose | chance | accuracy |
 | answer, if questions may have none | no answer | F1 |
 | summarize | the first three sentences | ROUGE-L |
+| embed | the model before the training | Spearman correlation, MRR, nDCG@10 |
 """
 
 from collections import Counter
@@ -28,8 +29,15 @@ COMPARED = {
     "unigram_baseline": ("mlm_accuracy", False),
     "unigram_perplexity": ("perplexity", True),
     "lead_3_rouge_l": ("rouge_l", False),
+    "initial_spearman": ("spearman", False),
+    "initial_mrr": ("mrr", False),
+    "initial_ndcg_at_10": ("ndcg_at_10", False),
 }
-_REASONS = {"lead_3_rouge_l": "the first three sentences are as good"}
+_INITIAL = "the vectors were as good before the training"
+_REASONS = {
+    "lead_3_rouge_l": "the first three sentences are as good",
+    **dict.fromkeys(("initial_spearman", "initial_mrr", "initial_ndcg_at_10"), _INITIAL),
+}
 # the same for causal models, and for several labels per text
 _OTHERS = {"unigram_baseline": "lm_accuracy", "majority_baseline": "f1_micro"}
 _TOLERANCE = 1e-9  # scores that are equal but for rounding

@@ -53,7 +53,7 @@ def _format_precise(value: float) -> str:
     return f"{value:.4f}"
 
 
-_TASKS = ("classify", "tag", "answer", "choose", "translate")
+_TASKS = ("classify", "tag", "answer", "choose", "embed", "translate")
 
 METRICS: Mapping[str, Metric] = {
     "step": Metric(label="step", format=_format_count),
@@ -134,6 +134,19 @@ METRICS: Mapping[str, Metric] = {
     "matthews_correlation": Metric(label="Matthews correlation", format=_format_precise),
     "pearson": Metric(label="Pearson correlation", format=_format_precise),
     "spearman": Metric(label="Spearman correlation", format=_format_precise),
+    # sentence embeddings
+    "embed_loss": Metric(label="contrastive loss", format=_format_loss, terms=("embed",)),
+    "mrr": Metric(label="MRR", format=_format_precise),
+    "recall_at_10": Metric(label="recall@10", format=format_percent),
+    "ndcg_at_10": Metric(label="nDCG@10", format=_format_precise),
+    **{
+        f"initial_{name}": Metric(
+            label=f"{label} before training",
+            format=_format_precise,
+            result=f"{label} before training",
+        )
+        for name, label in (("spearman", "Spearman"), ("mrr", "MRR"), ("ndcg_at_10", "nDCG@10"))
+    },
     "mean_squared_error": Metric(label="mean squared error", format=_format_precise),
     "precision": Metric(label="precision", format=format_percent),
     "recall": Metric(label="recall", format=format_percent),

@@ -2,12 +2,14 @@
 
 An objective has no state and does not average: the training loop sums over micro-batches and
 processes and divides once by the global count. So gradient accumulation and data parallelism give
-the same result as one large batch.
+the same result as one large batch. The exception is a `JointObjective`, whose loss compares all
+sequences of a batch: its parts are embedded one after the other, and the loss is computed from the
+vectors of all (`train/joint_gradients.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -73,6 +75,44 @@ B = TypeVar("B", bound=Batch)
 Objective: TypeAlias = Callable[[Any, B, torch.Generator | None], Terms]
 
 
+class JointOutput(NamedTuple):
+    """What a part of a batch contributes: vectors to the loss of the whole, and sums of its own."""
+
+    vectors: Tensor  # b d
+    terms: Terms
+
+
+@runtime_checkable
+class JointObjective(Protocol):
+    """An objective with a loss that compares the vectors of all sequences of a batch."""
+
+    def embed(self, model: Any, batch: Any) -> Tensor:  # noqa: ANN401
+        """The vectors of a part; the first of what `__call__` computes, with the same dropout."""
+        ...
+
+    def __call__(self, model: Any, batch: Any, rng: torch.Generator | None = None) -> JointOutput:  # noqa: ANN401
+        """The vectors and the terms of a part."""
+        ...
+
+    def compute_loss(self, vectors: Tensor, batch: Any) -> Terms:  # noqa: ANN401
+        """The loss of the vectors of the whole batch (v d), times its number of targets."""
+        ...
+
+
+class JointBatch(Protocol):
+    """A part of a batch for a joint objective."""
+
+    @property
+    def vectors(self) -> NDArray[Any]:
+        """The index of each sequence's vector in the whole batch."""
+        ...
+
+    @property
+    def num_vectors(self) -> int:
+        """The number of vectors of the whole batch."""
+        ...
+
+
 class Learner(nn.Module):
     """A model with its objective, as one module.
 
@@ -80,12 +120,14 @@ class Learner(nn.Module):
     model's `forward`, and the wrappers handle only the `forward` of the module they wrap.
     """
 
-    def __init__(self, model: nn.Module, objective: Objective[Any]) -> None:
+    def __init__(self, model: nn.Module, objective: Objective[Any] | JointObjective) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
 
-    def forward(self, batch: Batch | DeviceBatch, rng: torch.Generator | None = None) -> Terms:
+    def forward(
+        self, batch: Batch | DeviceBatch, rng: torch.Generator | None = None
+    ) -> Terms | JointOutput:
         return self.objective(self.model, batch, rng)
 
 

@@ -45,7 +45,9 @@ _MAJORITY = "Majority baseline: always predicting the more frequent class."
 _SCORES = (
     *("accuracy", "f1", "f1_micro", "f1_macro", "f1_samples", "subset_accuracy"),
     *("mean_average_precision", "precision", "recall", "exact_match"),
+    "recall_at_10",
 )
+_RANKING = ("ndcg_at_10", "mrr")
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 
 CHARTS = (
@@ -110,7 +112,26 @@ CHARTS = (
         baselines=("majority_baseline", "chance_baseline", "no_answer_baseline"),
         note=_DEV,
     ),
-    Chart(title="Correlations", metrics=_CORRELATIONS, lines="held out", note=_DEV),
+    Chart(
+        title="Ranking",
+        metrics=_RANKING,
+        lines="held out",
+        baselines=("initial_mrr", "initial_ndcg_at_10"),
+        note=_DEV,
+    ),
+    Chart(
+        title="Correlations",
+        metrics=_CORRELATIONS,
+        lines="held out",
+        baselines=("initial_spearman",),
+        note=_DEV,
+    ),
+    Chart(
+        title="Contrastive loss",
+        metrics=("embed_loss",),
+        lines="training",
+        note="Without the masked-LM loss.",
+    ),
     Chart(
         title="Replaced-token detection",
         metrics=("detection_accuracy",),
@@ -170,6 +191,7 @@ _FACTS = (
     *(
         "diffusion",
         "reconstruction",
+        *_RANKING,
         *_SCORES,
         *_CORRELATIONS,
         "detection_accuracy",

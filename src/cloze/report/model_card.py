@@ -116,9 +116,11 @@ def build_short_card(name: str, found: Info) -> str:
     """
     function = next((one for one in _EXAMPLES if one in found.capabilities), None)
     tag, call = _EXAMPLES[function] if function else (None, None)
-    is_transformers = found.architecture.isidentifier()  # a class of that library
+    library = "transformers" if found.architecture.isidentifier() else "cloze"  # a class of it
+    if found.pooling is not None:
+        library, tag, call = "sentence-transformers", "sentence-similarity", 'embed(["A text."])'
     front = [
-        f"library_name: {'transformers' if is_transformers else 'cloze'}",
+        f"library_name: {library}",
         *([f"pipeline_tag: {tag}"] if tag else []),
         "tags:",
         f"- {found.family}",

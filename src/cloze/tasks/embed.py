@@ -24,6 +24,7 @@ from cloze.files import PathLike
 from cloze.interop.sentence_transformers import POOLINGS
 from cloze.nn.engine import compute_layers, lock_engine
 from cloze.nn.layout import Packed
+from cloze.nn.pooling import pool, pool_packed
 from cloze.nn.utils import HostCopy, eval_mode
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_windows
@@ -33,8 +34,6 @@ from cloze.tasks.features import (
     check_pooling,
     make_id_tensor,
     measure_features,
-    pool,
-    pool_packed,
     prepare_source,
     select_layers,
     skips_zeros,

@@ -5,6 +5,7 @@
 | fine-tuned | labelled examples | those of its task, and where it is wrong |
 | encoder with a masked-LM head | running text | accuracy on masked tokens, of next sentences |
 | other encoder | pairs of texts with a rating | correlation of the ratings with the cosines |
+| encoder with a masked-LM head and pooling | either of the two | those of the data |
 | language model | running text | perplexity, bits per byte |
 | translator | source and target | BLEU |
 | model that summarizes | texts and summaries | ROUGE, beside that of the first three sentences |
@@ -24,7 +25,13 @@ from cloze.models.registry import resolve
 from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.evaluate_labelled import Columns, Data
 from cloze.tasks.evaluate_word_vectors import has_text_pairs
-from cloze.tasks.evaluation import CorpusEvaluation, Evaluation, check_options, evaluation_kind
+from cloze.tasks.evaluation import (
+    CorpusEvaluation,
+    Evaluation,
+    check_options,
+    evaluation_kind,
+    fills_and_embeds,
+)
 from cloze.tasks.inputs import resolve_model, warn_truncated
 from cloze.tasks.predictions import check_predictions_path, write_predictions
 
@@ -144,6 +151,8 @@ def evaluate(
     kind = evaluation_kind(found, **columns)
     if kind == "words" and has_text_pairs(data):
         kind = "similarity"
+    if kind == "similarity" and fills_and_embeds(found, **columns) and not has_text_pairs(data):
+        kind = "masked"
     evaluator = EVALUATORS[kind]
     given: dict[str, Any] = {
         "truncation": truncation,

@@ -413,6 +413,19 @@ def evaluation_kind(
     return "language" if model.module.is_causal else "masked"
 
 
+def fills_and_embeds(
+    model: object, *, pair_column: object = None, label_column: object = None, **_: object
+) -> bool:
+    """Whether a model has a masked-LM head and vectors of texts, and no columns of pairs are given.
+
+    Then the data decide how it is evaluated.
+    """
+    if not is_pretrained(model) or pair_column is not None or label_column is not None:
+        return False
+    assert isinstance(model, Model)
+    return model.pooling is not None and model.module.lm_head == "mlm" and not model.is_causal
+
+
 def is_pretrained(model: object) -> bool:
     """Whether a model is an encoder that was not fine-tuned for a task."""
     if not isinstance(model, Model) or model.family.kind != "encoder":

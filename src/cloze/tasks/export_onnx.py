@@ -26,8 +26,8 @@ from cloze.models.registry import resolve
 from cloze.nn.context import AttentionContext
 from cloze.nn.encoder import Encoder
 from cloze.nn.layout import apply_causal_mask, window_mask
+from cloze.nn.pooling import pool_masked
 from cloze.nn.utils import eval_mode
-from cloze.tasks.features import pool_masked
 from cloze.text.tokenizer_files import ROLES
 
 TASKS = {"embed": "", "fill": "mlm", **TASK_HEADS}  # and the head that each reads

@@ -16,6 +16,7 @@ from cloze.objectives.core import B, get_count_name
 from cloze.train.distributed import average_gradients, full_tensor, without_averaging
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.guard import TrainingError, is_bad_step, max_bad_steps, step_optimizer_unless
+from cloze.train.joint_gradients import accumulate_joint_gradients, find_joint_objective
 from cloze.train.memory import SmallerBatchWarning, is_out_of_memory, split_batch
 from cloze.train.state import TrainState
 from cloze.train.step import StepOutput
@@ -87,6 +88,9 @@ def _try_gradients(
 def _accumulate_gradients(
     state: TrainState, micro: Sequence[B], counts: Counts, *, average: bool
 ) -> dict[str, Tensor]:
+    joint = find_joint_objective(state.learner)
+    if joint is not None:
+        return accumulate_joint_gradients(state, joint, micro, counts, average=average)
     learner, config, device = state.learner, state.config, state.device
     parts: dict[str, Tensor] = {}
     for index, batch in enumerate(micro):

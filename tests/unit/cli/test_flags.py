@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cloze.cli.app import app
 from cloze.cli.flags import CONFIGS, add_flags, collect_options, make_parameters
-from cloze.make.recipe.complete import CLASSES
+from cloze.make.recipe.classes import CLASSES
 
 COMMANDS = (*CLASSES, "glue", *CONFIGS)
 

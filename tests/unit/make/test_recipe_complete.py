@@ -10,7 +10,8 @@ import pytest
 from cloze.cli.flags import collect_options
 from cloze.config import read_toml, to_mapping
 from cloze.errors import ConfigError
-from cloze.make.recipe.complete import CLASSES, recipe
+from cloze.make.recipe.classes import CLASSES
+from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.files import list_recipes
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.language_models import LanguageModelRecipe

@@ -10,9 +10,10 @@ from cloze.nn import engine, packed, packed_encoder
 from cloze.nn.engine import compute_layers, is_quantized, quantize
 from cloze.nn.graph_encoder import compute_padded, get_encoder_graphs
 from cloze.nn.layout import Packed
+from cloze.nn.pooling import _pool_padded as pool_padded
+from cloze.nn.pooling import pool, pool_packed
 from cloze.tasks import text_encoding
-from cloze.tasks.features import _pool_padded as pool_padded
-from cloze.tasks.features import pool, pool_packed, select_layers
+from cloze.tasks.features import select_layers
 from helpers import ENCODERS, PIECES, raises, tiny_model
 
 # its attention reads relative positions, for which there are no rows of several sequences

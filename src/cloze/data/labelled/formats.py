@@ -19,6 +19,9 @@ EXPECTED: Mapping[str, str] = {
     'slept.", "answers": {"text": ["The dog"], "answer_start": [0]}}',
     "choose": 'JSON lines such as {"context": "She opened the door", "options": ["and left.", '
     '"and flew."], "label": 0}',
+    "embed": "a table with two texts that belong together per row, such as `a question<TAB>its "
+    'answer` (tsv or csv), or JSON lines such as {"anchor": "a question", "positive": "its '
+    'answer"}; a third text is a negative, a number says how similar the two are',
 }
 """What a file contains, with an example, by task."""
 
@@ -80,7 +83,7 @@ def _detect_json(start: str) -> str | None:
 def describe_wrong_format(error: InputError, path: Path, task: str) -> InputError:
     """The error of a file for another task: what it seems to contain, and what is expected."""
     found = detect_content(path)
-    if found in (None, task):
+    if found in (None, task) or (task == "embed" and found in ("classify", "text")):
         return error
     hint = "" if found == "text" else f"; for this file use `{found}`"
     return InputError(

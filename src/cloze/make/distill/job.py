@@ -15,7 +15,8 @@ from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
 from cloze.make.distill.student import plan_student
 from cloze.make.pretrain.job import pretrain_encoder
-from cloze.make.recipe.complete import Recipe, complete_distillation
+from cloze.make.recipe.classes import Recipe
+from cloze.make.recipe.complete import complete_distillation
 from cloze.make.recipe.keywords import DistillOptions
 from cloze.make.recipe.option_help import document_options
 from cloze.report.display import open_callbacks

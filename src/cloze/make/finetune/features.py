@@ -45,6 +45,7 @@ from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, compute_metrics
 from cloze.tasks.features import Features, apply_feature_head, extract_features
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.train.callbacks import CallbackList, TrainingRun
+from cloze.train.fit import one_batch_each
 from cloze.train.result import RunResult
 
 ITERATIONS = 1000  # of L-BFGS, at most
@@ -328,7 +329,7 @@ def _fit_network(
         new_state(Learner(feature_head, objective), recipe),
         recipe,
         out=out,
-        batch_of=batch,
+        batches=one_batch_each(batch),
         steps_per_epoch=order.per_epoch,
         fingerprint=finetune_fingerprint(recipe, data),
         evaluate=None if dev is None else evaluate,

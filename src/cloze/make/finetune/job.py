@@ -59,6 +59,7 @@ from cloze.tasks.evaluate_labelled import TASK_FUNCTIONS, score_predictions
 from cloze.tasks.scored_predictions import ScoredPredictions
 from cloze.text.input_tokens import add_input_tokens
 from cloze.train.callbacks import CallbackList
+from cloze.train.fit import one_batch_each
 from cloze.train.result import RunResult
 from cloze.train.run_files import METRICS_FILE, append_metrics
 from cloze.train.schedule import Progress
@@ -96,7 +97,7 @@ def finetune_model(
         _training_state(model, data, recipe, weight),
         recipe,
         out=out,
-        batch_of=batch,
+        batches=one_batch_each(batch),
         steps_per_epoch=order.per_epoch,
         fingerprint=finetune_fingerprint(recipe, data),
         evaluate=(lambda: _evaluate(model, data, recipe, best)) if data.dev else None,

@@ -37,6 +37,7 @@ from cloze.device import resolve_device
 from cloze.errors import InputError
 from cloze.files import PathLike, write_json
 from cloze.make.extend_model import extend_model
+from cloze.make.recipe.embedding import EmbeddingRun
 from cloze.make.recipe.finetune import FinetuneRecipe, FinetuneRun
 from cloze.make.recipe.run import run_fingerprint
 from cloze.metrics.multi_label import find_label_thresholds, make_label_matrix
@@ -209,7 +210,7 @@ def list_sources(given: PathLike | Frame | Iterable[Any]) -> list[Any]:
 class EpochOrder:
     """The indices of the examples of each step, shuffled anew in every epoch."""
 
-    def __init__(self, count: int, options: FinetuneRun) -> None:
+    def __init__(self, count: int, options: FinetuneRun | EmbeddingRun) -> None:
         self._count, self._options = count, options
         self._epoch, self._order = -1, [0]
         self.per_epoch = -(-count // options.batch_size)

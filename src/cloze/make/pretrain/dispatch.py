@@ -18,7 +18,8 @@ from typing import Any, Unpack
 from cloze.config import Settings
 from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
-from cloze.make.recipe.complete import Recipe, complete_pretraining
+from cloze.make.recipe.classes import Recipe
+from cloze.make.recipe.complete import complete_pretraining
 from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.keywords import PretrainOptions
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe

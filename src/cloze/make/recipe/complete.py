@@ -8,7 +8,7 @@ unless the default recipe depends on whether there is a GPU.
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import Any, Unpack
 
 from cloze.checkpoint.task import TARGET_TASKS
 from cloze.config import (
@@ -21,6 +21,18 @@ from cloze.config import (
 )
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
+from cloze.make.recipe.classes import (
+    EMBED,
+    FINETUNE_CLASSES,
+    PRETRAIN_CLASSES,
+    Recipe,
+    class_of_family,
+    get_recipe_class,
+    is_for_finetune,
+    read_family,
+    read_task,
+)
+from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.files import describe_source, read_values
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
 from cloze.make.recipe.images import DiffusionRecipe
@@ -31,54 +43,15 @@ from cloze.make.recipe.language_models import (
     TranslationRecipe,
     Word2VecRecipe,
 )
-from cloze.make.recipe.model import ModelChoice, detect_family, preset_settings
+from cloze.make.recipe.model import detect_family, preset_settings
 from cloze.make.recipe.options import OptionError, check_tables, find_options, map_options
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.retro import DECODERS, RetroRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
 
-Recipe: TypeAlias = (
-    PretrainRecipe
-    | RetroRecipe
-    | DistillRecipe
-    | LanguageModelRecipe
-    | NGramRecipe
-    | Word2VecRecipe
-    | DiffusionRecipe
-    | FinetuneRecipe
-    | TranslationRecipe
-)
-Command = Literal["pretrain", "distill", "finetune"]
-
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
-PRETRAIN_CLASSES = (
-    PretrainRecipe,
-    RetroRecipe,
-    LanguageModelRecipe,
-    NGramRecipe,
-    Word2VecRecipe,
-    DiffusionRecipe,
-)
-FINETUNE_CLASSES = (FinetuneRecipe, TranslationRecipe)
-CLASSES: dict[Command, tuple[type[Any], ...]] = {
-    "pretrain": PRETRAIN_CLASSES,
-    "distill": (DistillRecipe,),
-    "finetune": FINETUNE_CLASSES,
-}
-_CLASS_OF_FAMILY: dict[str, type[Any]] = {
-    "ngram": NGramRecipe,
-    "word2vec": Word2VecRecipe,
-    "retro": RetroRecipe,
-}
-_CLASS_OF_KIND: dict[str, type[Any]] = {
-    "encoder": PretrainRecipe,
-    "language_model": LanguageModelRecipe,
-    "translator": TranslationRecipe,
-    "word_vectors": Word2VecRecipe,
-    "image_generator": DiffusionRecipe,
-}
 
 
 def recipe(
@@ -176,12 +149,13 @@ def complete_finetuning(
     model: str | None = None,
     options: Mapping[str, Any] | None = None,
     settings: Settings = (),
-) -> FinetuneRecipe | TranslationRecipe:
+) -> FinetuneRecipe | EmbeddingRecipe | TranslationRecipe:
     """The complete recipe of `finetune`.
 
     Args:
         source: a recipe, the name of one, or its file (default: that of the task).
-        task: classify, tag, answer, choose, translate or summarize (default: that of the recipe).
+        task: classify, tag, answer, choose, embed, translate or summarize (default: that of the
+            recipe).
         model: the folder or name of the model that the run starts from.
         options: see `complete_pretraining`.
         settings: see `complete_pretraining`.
@@ -190,10 +164,12 @@ def complete_finetuning(
     if isinstance(source, FINETUNE_CLASSES) and not (task or model or flags or overrides):
         return source
     values = {} if source is None else read_values(source)
-    task = task or overrides.get("task") or _read_task(values) or FinetuneRecipe.task
+    task = task or overrides.get("task") or read_task(values) or FinetuneRecipe.task
     check_task(task, model)
     if task in TARGET_TASKS:
         return _complete_translation(source, task, model, flags, overrides)
+    if task == EMBED:
+        return _complete_embedding(source, model, flags, overrides)
     mapped = map_options(FinetuneRecipe, flags, owner=f"the task {task}", task=task)
     paths = {**mapped, **overrides, "task": task}
     if model is not None:
@@ -218,6 +194,25 @@ def complete_finetuning(
     return made.with_run(fixed=tuple(sorted(fixed.union(made.run.fixed))))
 
 
+def _complete_embedding(
+    source: Recipe | PathLike | None,
+    model: str | None,
+    flags: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+) -> EmbeddingRecipe:
+    values = read_values(EMBED if source is None else source)
+    if source is not None and get_recipe_class(values) is not EmbeddingRecipe:
+        raise ConfigError(
+            f"{describe_source(source)} is not a recipe for the task {EMBED}",
+            fix="use embed, or a file like it",
+        )
+    paths = {**map_options(EmbeddingRecipe, flags, owner=f"the task {EMBED}"), **overrides}
+    if model is not None:
+        paths["model.init_from"] = model
+    made: EmbeddingRecipe = build_recipe(EmbeddingRecipe, values, {**paths, "task": EMBED})
+    return made
+
+
 def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """A recipe of a class from plain values, changed by settings that are given by their paths."""
     check_tables(cls, paths)
@@ -232,66 +227,24 @@ def build_recipe(cls: type[Any], values: Mapping[str, Any], paths: Mapping[str, 
     return from_mapping(cls, merge(base, overrides))
 
 
-def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
-    """The class of a recipe, by its contents."""
-    if "distill" in values:
-        return DistillRecipe
-    if values.get("task") in TARGET_TASKS:
-        return TranslationRecipe
-    if "task" in values:
-        return FinetuneRecipe
-    return _class_of_family(get_family(_read_family(values)))
-
-
 def _drop_unset(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options that are given."""
     return {name: value for name, value in (options or {}).items() if value is not None}
 
 
-def _class_of_family(family: Family) -> type[Any]:
-    return _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND[family.kind]
-
-
-def _read_family(values: Mapping[str, Any]) -> str:
-    """The family of a recipe: the one it names, or that of the model it continues."""
-    model = values.get("model", {})
-    named = model.get("family") if isinstance(model, Mapping) else None
-    if named is None and isinstance(model, Mapping):
-        base = detect_family(model.get("init_from"))
-        named = base.name if base else None
-    return named or ModelChoice.family
-
-
-def _read_task(values: Mapping[str, Any]) -> str | None:
-    """The task of a recipe, if it is one of `finetune`."""
-    if (
-        "distill" not in values
-        and "task" not in values
-        and _class_of_family(get_family(_read_family(values))) is TranslationRecipe
-    ):
-        return "translate"
-    return values.get("task")
-
-
-def _is_for_finetune(values: Mapping[str, Any]) -> bool:
-    labelled = {"task", "transfer"} & values.keys() or "train" in values.get("data", {})
-    sized = "batch_size" in values.get("run", {}) and "family" not in values.get("model", {})
-    return bool(labelled or sized or _read_task(values))
-
-
 def _check_class(values: Mapping[str, Any], family: str | None, source: object) -> type[Any]:
     """The class of a recipe for `pretrain`; raises if it is for another command or family."""
-    if "distill" in values or _is_for_finetune(values):
+    if "distill" in values or is_for_finetune(values):
         command = "distill" if "distill" in values else "finetune"
         raise ConfigError(
             f"{describe_source(source)} is a recipe for {command}",
             fix=f"use cloze {command}, or a recipe for pretrain",
         )
-    recipe_family = _read_family(values)
+    recipe_family = read_family(values)
     cls = get_recipe_class(values)
     same = family is None or family == recipe_family
     if not same and (
-        cls is not PretrainRecipe or _class_of_family(get_family(str(family))) is not cls
+        cls is not PretrainRecipe or class_of_family(get_family(str(family))) is not cls
     ):
         raise ConfigError(
             f"the recipe is for the family {recipe_family}, but --family is {family}",
@@ -304,14 +257,14 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
     """The family of the model, which must be that of the model to continue."""
     if base is not None and base.name in DECODERS and get_recipe_class(values) is RetroRecipe:
         return family or "retro"  # RETROfit
-    family_name = family or (base.name if base else _read_family(values))
+    family_name = family or (base.name if base else read_family(values))
     if base is not None and base.name != family_name:
         raise ConfigError(
             f"model.family is {family_name!r}, but the model to continue is {base.description}",
             fix="leave --family out",
         )
-    cls, recipe_family = get_recipe_class(values), _read_family(values)
-    is_encoder = base is not None and _class_of_family(base) is cls is PretrainRecipe
+    cls, recipe_family = get_recipe_class(values), read_family(values)
+    is_encoder = base is not None and class_of_family(base) is cls is PretrainRecipe
     if base is not None and base.name != recipe_family and not is_encoder:
         raise ConfigError(
             f"the recipe is for the family {recipe_family}, but the model to continue is "
@@ -323,7 +276,7 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
 
 def list_pretrained_families() -> list[str]:
     """The families that `pretrain` trains."""
-    found = [one for one in list_families().values() if _class_of_family(one) in PRETRAIN_CLASSES]
+    found = [one for one in list_families().values() if class_of_family(one) in PRETRAIN_CLASSES]
     return [one.name for one in found if one.recipe not in (None, "distill")]
 
 
@@ -410,10 +363,10 @@ def _complete_translation(
         )
     if base is not None and is_decoder:
         values = _replace_family(values, base)
-    family = overrides.get("model.family", _read_family(values))
-    if family != _read_family(values):
+    family = overrides.get("model.family", read_family(values))
+    if family != read_family(values):
         raise ConfigError(
-            f"model.family is {family!r}, but the recipe is for {_read_family(values)}",
+            f"model.family is {family!r}, but the recipe is for {read_family(values)}",
             fix="use a recipe of that family: transformer, transformer-base or seq2seq",
         )
     paths = {
@@ -430,9 +383,9 @@ def _complete_translation(
 
 def _replace_family(values: Mapping[str, Any], base: Family) -> Mapping[str, Any]:
     """A recipe of a decoder-only model for the family of the model to continue."""
-    if get_family(_read_family(values)).kind != "encoder":
+    if get_family(read_family(values)).kind != "encoder":
         raise ConfigError(
-            f"the recipe is for the family {_read_family(values)}, but the model to continue is "
+            f"the recipe is for the family {read_family(values)}, but the model to continue is "
             f"{base.description}",
             fix=f"use the recipe {DECODER}, or leave the model out",
         )

@@ -260,13 +260,15 @@ class FinetuneRecipe(Config):
         return to_mapping(self)
 
 
-TASKS = ("classify", "tag", "answer", "choose", "translate", "summarize")
+TASKS = ("classify", "tag", "answer", "choose", "embed", "translate", "summarize")
 _TASK_SYNONYMS = {
     **dict.fromkeys(("sentiment", "text-classification", "sequence-classification"), "classify"),
     **dict.fromkeys(("classification", "nli", "regression", "similarity", "sst2"), "classify"),
     **dict.fromkeys(("ner", "pos", "token-classification", "tagging", "conll"), "tag"),
     **dict.fromkeys(("qa", "squad", "question-answering", "answering"), "answer"),
     **dict.fromkeys(("multiple-choice", "swag", "race", "mc"), "choose"),
+    **dict.fromkeys(("embedding", "embeddings", "contrastive", "sts", "retrieval"), "embed"),
+    **dict.fromkeys(("simcse", "sentence-transformers", "sentence-embeddings"), "embed"),
     **dict.fromkeys(("translation", "mt", "seq2seq"), "translate"),
     **dict.fromkeys(("summarization", "summarisation", "summarise", "summary"), "summarize"),
 }

@@ -132,11 +132,11 @@ class FinetuneOptions(TypedDict, total=False):
     """Options of `cloze.finetune`."""
 
     text_column: str | int | None
-    """Classify, translate, summarize: column of the text: name or 1-based number (default:
-    auto-detected).
+    """Classify, embed, translate, summarize: column of the text: name or 1-based number
+    (default: auto-detected).
     """
     pair_column: str | int | None
-    """Classify: column of the second text of a pair (default: auto-detected)."""
+    """Classify, embed: column of the second text of a pair (default: auto-detected)."""
     label_column: str | int | Sequence[str | int] | None
     """Classify: column of the label (default: auto-detected); repeated: columns of 0 and 1, one
     per label.
@@ -184,8 +184,8 @@ class FinetuneOptions(TypedDict, total=False):
     last).
     """
     pooling: Literal["cls", "mean", "max"] | None
-    """With recipe="features": pooling over the tokens of a text: cls, mean or max (default: cls,
-    or mean for a model without [CLS]).
+    """Pooling over the tokens of a text, for the task embed (mean or cls; default: mean) or with
+    recipe="features" (cls, mean or max; default: cls, or mean for a model without [CLS]).
     """
     classifier: Literal["linear", "cnn", "bilstm"] | None
     """Classify: with recipe="features": classifier of texts: linear (logistic regression), cnn
@@ -254,6 +254,56 @@ class FinetuneOptions(TypedDict, total=False):
     search: bool | None
     """First search the BERT paper's learning rates, batch sizes and epochs on the dev data
     (default False).
+    """
+    retrieval: PathLike | None
+    """Embed: retrieval set to evaluate by: a folder with corpus.jsonl, queries.jsonl and qrels
+    (the layout of BEIR); its nDCG@10 selects the best model.
+    """
+    negative_column: str | int | Sequence[str | int] | None
+    """Embed: column of a negative; may be repeated (default: auto-detected)."""
+    score_column: str | int | None
+    """Embed: column of the score: how similar the two texts are (default: auto-detected)."""
+    make_pairs: str | Sequence[str] | None
+    """Embed: make pairs from running text: title (with a paragraph), neighbours (two sentences),
+    inverse-cloze (a sentence and the rest of its paragraph) or simcse (a sentence twice); may
+    be repeated (default: simcse if the data are running text).
+    """
+    hard_negatives: int | None
+    """Embed: number of hard negatives to mine for each anchor: the most similar positives of
+    other anchors (default 0).
+    """
+    negative_margin: float | None
+    """Embed: margin of hard negatives: texts whose similarity to the anchor is more than (1 −
+    margin) times that of its positive are left out, as they may be positives (default 0.05).
+    """
+    normalize: bool | None
+    """Embed: the saved model normalizes its vectors to length 1 (default True)."""
+    keep_mlm_head: bool | None
+    """Embed: the saved model keeps its masked-LM head; mlm_weight implies it (default False)."""
+    dropout: float | None
+    """Embed: dropout probability in training (default: the model's; for simcse 0.1 if that is
+    0).
+    """
+    loss: Literal["multiple-negatives", "cosent", "cosine"] | None
+    """Embed: loss: multiple-negatives (the positive among all texts of the batch), cosent (order
+    of the scores) or cosine (squared error of the scores) (default: cosent for scored pairs,
+    else multiple-negatives).
+    """
+    scale: float | None
+    """Embed: factor of the cosines in the softmax, 1 / temperature (default 20)."""
+    symmetric: bool | None
+    """Embed: multiple-negatives: also find the anchor of each positive (default False)."""
+    matryoshka: str | None
+    """Embed: sizes that vectors may be shortened to, maybe with weights, such as 320,160,80 or
+    320:1,160:0.5 (default: the full size only).
+    """
+    mlm_weight: float | None
+    """Embed: weight of the masked-LM loss on the same texts, so that the model does not forget
+    to predict masked words (default 0).
+    """
+    part_tokens: int | None
+    """Embed: number of tokens that are embedded at once; the gradients are those of the whole
+    batch, in less memory (default: 4,096; 32,768 on a GPU).
     """
     vocabulary: PathLike | None
     """Translate and summarize: folder of a tokenizer to use (default: one is learned from the
@@ -477,6 +527,21 @@ class RecipeOptions(TypedDict, total=False):
     lm_weight: float | None
     seeds: int | None
     search: bool | None
+    retrieval: PathLike | None
+    negative_column: str | int | Sequence[str | int] | None
+    score_column: str | int | None
+    make_pairs: str | Sequence[str] | None
+    hard_negatives: int | None
+    negative_margin: float | None
+    normalize: bool | None
+    keep_mlm_head: bool | None
+    dropout: float | None
+    loss: Literal["multiple-negatives", "cosent", "cosine"] | None
+    scale: float | None
+    symmetric: bool | None
+    matryoshka: str | None
+    mlm_weight: float | None
+    part_tokens: int | None
     target_column: str | int | None
     lead_as_summary: bool | None
     max_source_length: int | None

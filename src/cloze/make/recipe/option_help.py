@@ -21,6 +21,7 @@ from cloze.models.registry import resolve
 F = TypeVar("F", bound=Callable[..., Any])
 
 LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate and summarize"
+EMBED = "Embed"
 # The recipes whose values are shown as defaults in the help, by command or by the group that has an
 # option. Where they differ, each value is shown with the text here.
 DEFAULT_RECIPES = {
@@ -30,6 +31,7 @@ DEFAULT_RECIPES = {
     "glue": {"finetune": ""},
     LANGUAGE_MODELS: {"lstm": "lstm", "nnlm": "nnlm"},
     TRANSLATE: {"transformer": ""},
+    EMBED: {"embed": ""},
 }
 # the options of fine-tuning that apply to all tasks of GLUE
 _GLUE = frozenset(
@@ -65,6 +67,7 @@ _GROUP_OF = {
     "vocabulary": _MODEL,
     "distill": _MODEL,
     "transfer": _MODEL,
+    "embedding": _MODEL,
     "data": _DATA,
     "sampling": _DATA,
     "masking": _DATA,
@@ -176,7 +179,7 @@ def _find_classes(command: str) -> tuple[type[Any], ...]:
     """The configuration of a command or its recipes, which only the latter need to import."""
     if command in CONFIGS:
         return (resolve(CONFIGS[command]),)
-    from cloze.make.recipe.complete import CLASSES
+    from cloze.make.recipe.classes import CLASSES
     from cloze.make.recipe.finetune import FinetuneRecipe
 
     classes: dict[str, tuple[type[Any], ...]] = {
@@ -234,6 +237,7 @@ def _describe_owners(fields: list[OptionField], command: str) -> str:
     """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
     if command not in ("finetune", "pretrain"):
         return ""
+    from cloze.make.recipe.embedding import EmbeddingRecipe
     from cloze.make.recipe.finetune import FinetuneRecipe
     from cloze.make.recipe.language_models import TranslationRecipe
     from cloze.make.recipe.pretrain import PretrainRecipe
@@ -241,10 +245,12 @@ def _describe_owners(fields: list[OptionField], command: str) -> str:
     classes = {one.cls for one in fields}
     flag = fields[0].info.flag
     if command == "finetune":
-        tasks = [*(flag.only if flag else ())]
         if FinetuneRecipe not in classes:
-            tasks = [TRANSLATE]
-        elif tasks and TranslationRecipe in classes:
+            return EMBED if EmbeddingRecipe in classes else TRANSLATE
+        tasks = [*(flag.only if flag else ())]
+        if tasks and EmbeddingRecipe in classes:
+            tasks.append("embed")
+        if tasks and TranslationRecipe in classes:
             tasks += ["translate", "summarize"]
         return ", ".join(tasks).capitalize()
     return "" if PretrainRecipe in classes else LANGUAGE_MODELS

@@ -12,7 +12,8 @@ from typing import Any
 from cloze.config import Settings, parse_settings, to_mapping
 from cloze.errors import ConfigError
 from cloze.files import PathLike, absolute_path
-from cloze.make.recipe.complete import build_recipe, get_recipe_class
+from cloze.make.recipe.classes import get_recipe_class
+from cloze.make.recipe.complete import build_recipe
 from cloze.make.recipe.complete import recipe as complete
 from cloze.make.recipe.files import find_recipe, read_values
 from cloze.make.recipe.finetune import AXES

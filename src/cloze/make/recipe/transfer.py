@@ -81,8 +81,9 @@ class TransferConfig(Config):
     pooling: Annotated[
         Literal["cls", "mean", "max"] | None,
         Help(
-            "With --recipe features: pooling over the tokens of a text: cls, mean or max (default: "
-            "cls, or mean for a model without [CLS])"
+            "Pooling over the tokens of a text, for the task embed (mean or cls; default: mean) or "
+            "with --recipe features (cls, mean or max; default: cls, or mean for a model without "
+            "[CLS])"
         ),
         Flag("--pooling", "NAME"),
     ] = None
