@@ -163,6 +163,7 @@ def test_two_texts_and_two_models_side_by_side(folder, tmp_path):
             model, view
         ).to_dict()
         assert (first["title"], second["title"]) != (third["title"], third["title"])
+        assert both.title == explain(model, view).title.partition(":")[0]
         assert both.html().count("<h3") >= 3
     page, drawing = tmp_path / "both.html", tmp_path / "both.svg"
     ran = run(

@@ -55,6 +55,7 @@ SUBSTITUTIONS = [
     (r"--vocabulary (V|VOCAB)\b", "--vocabulary VOCABULARY"),
     (r"--layers CHOICE\b", "--layers last"),
     (r"(max.new.tokens)([ =])\d{3}", r"\1\g<2>20"),
+    (r"(cloze explain (?:ablation|patching|cka|probe)) cloze-en", r"\1 runs/bert"),
 ]
 
 # regular expression -> why it is not run

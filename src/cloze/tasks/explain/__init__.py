@@ -90,11 +90,11 @@ class Explain:
             options: the options of the view, the same for all.
         """
         from cloze.plot.view import put_side_by_side
-        from cloze.tasks.explain.side_by_side import title_views
+        from cloze.tasks.explain.side_by_side import find_common_title, title_views
 
         inputs = [first, second, *others]
         found = [self(*one, view=view, **options) for one in inputs]
-        return put_side_by_side(found[0].title, title_views(found, inputs))
+        return put_side_by_side(find_common_title(found), title_views(found, inputs))
 
     def __getattr__(self, name: str) -> Callable[..., "View"]:
         if name.startswith("_"):

@@ -23,9 +23,18 @@ def title_views(views: Sequence[View], inputs: Sequence[tuple[Any, ...]]) -> lis
     ]
 
 
+def find_common_title(views: Sequence[View]) -> str:
+    """The title of all views; of "Layers: paris" and "Layers: rome" it is "Layers"."""
+    first = views[0].title
+    return first if all(view.title == first for view in views) else first.partition(":")[0]
+
+
 def _name_model(model: object) -> str:
     if isinstance(model, Model):
-        return model.folder.name if model.folder else model.family.name
+        folder = model.folder
+        if folder is None:
+            return model.family.name
+        return f"{folder.parent.name}/{folder.name}" if folder.name == "model" else folder.name
     if isinstance(model, str | os.PathLike):
         return os.fspath(model)
     return type(model).__name__
