@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -31,8 +33,17 @@ def test_workers_share_an_address_and_stop_together(folders):
         assert answers[0].json()["masks"][0]["predictions"][0]["word"] == expected["word"]
         assert count_requests(client.get("/metrics").text) == 40
         workers = list_children(process.pid)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as late:
+            head = f"POST /api/fill HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            late.sendall(f"{head}Content-Length: 20\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert b"100 Continue" in late.recv(1000)  # it was accepted
+            process.send_signal(signal.SIGTERM)
+            while client.get("/ready").status_code == 200:
+                time.sleep(0.02)
+            late.sendall(b'{"text": "a [MASK]"}')
+            assert late.recv(12) == b"HTTP/1.1 200"  # so it is answered
+        assert process.wait(60) == 0
         assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
