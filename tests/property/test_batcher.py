@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.serve.batcher import Batcher
-from cloze.serve.fair_queue import FairQueue, Job
+from cloze.serve.fair_queue import MAX_CANCELLED, FairQueue, Job
 
 JOBS = st.lists(
     st.tuples(
@@ -33,7 +33,8 @@ def test_each_input_is_taken_once_in_order_with_others_of_its_key(jobs, limit, d
         if waiting and (not queue or data.draw(st.booleans())):
             job = waiting.pop(0)
             queue.push(job)
-            job.is_cancelled = len(pushed) in cancelled
+            if len(pushed) in cancelled:
+                queue.cancel(job)
             pushed.append(job)
             continue
         batch = queue.pop_batch(lambda _: limit)
@@ -52,6 +53,24 @@ def test_each_input_is_taken_once_in_order_with_others_of_its_key(jobs, limit, d
     for number in range(len(jobs)):
         own = [index for n, index in taken if n == number]
         assert own == sorted(own)
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(1, 20)), max_size=60))
+def test_requests_that_are_cancelled_take_no_memory(jobs):
+    """Also if nothing of their key is computed meanwhile."""
+    queue = FairQueue()
+    stays = make_job(0, "x", [1, 1])
+    queue.push(stays)
+    for number, (key, size) in enumerate(jobs, 1):
+        job = make_job(number, key, [1] * size)
+        queue.push(job)
+        queue.cancel(job)
+        assert len(queue) <= 2 * 2 + 2 * (MAX_CANCELLED + 20)
+    values = []
+    while batch := queue.pop_batch():
+        values += [entry.value for entry in batch]
+    assert values == [(0, 0), (0, 1)]
+    assert queue.tokens == len(queue) == 0
 
 
 @given(st.integers(1, 50), st.integers(1, 10), st.lists(st.integers(1, 10), max_size=5))

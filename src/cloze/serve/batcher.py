@@ -143,7 +143,7 @@ class Batcher:
             return await future
         finally:
             with self._changed:
-                job.is_cancelled = True
+                self._queue.cancel(job)
                 self._loops.pop(job, None)
 
     def _work(self) -> None:

@@ -7,9 +7,11 @@ key, that is the same model, function and options, are computed together.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
+
+MAX_CANCELLED = 64  # inputs of cancelled jobs that stay in the queue, if it is short
 
 
 @dataclass(eq=False, kw_only=True)
@@ -53,10 +55,14 @@ class FairQueue:
         self._heaps: dict[Hashable, list[tuple[float, int, Entry]]] = {}
         self._now = 0.0  # virtual time: tokens that each waiting request has got
         self._numbers = count()
+        self._cancelled: dict[Hashable, int] = {}  # inputs of cancelled jobs that may still be here
         self.tokens = 0  # that wait
 
     def __bool__(self) -> bool:
         return bool(self._heaps)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._heaps.values()))
 
     def push(self, job: Job) -> None:
         """Add the inputs of a job; the first one is as urgent as the next of any other job."""
@@ -68,6 +74,28 @@ class FairQueue:
         if not heap:
             del self._heaps[job.key]
 
+    def cancel(self, job: Job) -> None:
+        """Forget a job; its inputs are dropped at once, or together with those of others."""
+        if job.is_cancelled:
+            return
+        job.is_cancelled = True
+        heap = self._heaps.get(job.key)
+        if heap is None:
+            return
+        self._cancelled[job.key] = self._cancelled.get(job.key, 0) + job.remaining
+        if self._cancelled[job.key] > max(MAX_CANCELLED, len(heap) // 2):
+            self._drop_cancelled(job.key)
+
+    def _drop_cancelled(self, key: Hashable) -> None:
+        heap = self._heaps[key]
+        kept = [item for item in heap if not item[2].job.is_cancelled]
+        self.tokens -= sum(item[2].cost for item in heap) - sum(item[2].cost for item in kept)
+        heapify(kept)
+        self._heaps[key] = kept
+        self._cancelled.pop(key, None)
+        if not kept:
+            del self._heaps[key]
+
     def pop_batch(self, max_tokens: Callable[[Hashable], int] = lambda _: 1 << 62) -> list[Entry]:
         """The next inputs, which have the same key, of up to so many tokens, at least one.
 
@@ -78,6 +106,7 @@ class FairQueue:
             batch = list(self._take(key, max_tokens(key)))
             if not self._heaps[key]:
                 del self._heaps[key]
+                self._cancelled.pop(key, None)
             if batch:
                 return batch
         return []
