@@ -171,7 +171,7 @@ def test_options_are_flags_of_the_command():
 
 
 def test_fine_tuning_needs_a_key_and_is_off_by_default(folders, tmp_path):
-    with raises(ConfigError, "fine-tuning", fix=("CLOZE_API_KEYS", "--allow-finetuning")):
+    with raises(ConfigError, "HTTP", fix=("CLOZE_API_KEYS", "--allow-finetuning")):
         ServeConfig(finetuning_folder=str(tmp_path))
     with run_server({"mlm": folders["mlm"]}) as server:
         assert server.post("/api/finetune", {}).status_code in (404, 405)
