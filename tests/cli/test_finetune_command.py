@@ -163,3 +163,19 @@ def test_several_labels_per_text(run, here, tmp_path):
     assert (set(first["predicted"]), second["predicted"]) == ({"A", "B"}, [])
     table = run("classify", str(out), "a b", "c d").stdout
     assert [line.split("\t")[:2] for line in table.splitlines()[1:]][-1] == ["c d", ""]
+
+
+def test_from_pairs_to_a_model_that_compares_texts(run, here, tmp_path):
+    rows = [f"{first} {second}\t{second} {first} ." for first in "abcde" for second in "fghij"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n")
+    out = tmp_path / "m"
+    options = ("--steps", "3", "--batch-size", "8", "--device", "cpu", "--json")
+    data = ("--train", str(tmp_path / "pairs.tsv"), "--out", str(out))
+    ran = run("finetune", "embed", str(here / "base"), *data, *options)
+    assert ran.returncode == 0, ran.stderr
+    ended = json.loads(ran.stdout)
+    assert ended["metric"] == "mrr"
+    assert (out / "1_Pooling" / "config.json").is_file()
+    wrong = run("finetune", "embed", str(here / "base"), *data, "--force", "--loss", "cosent")
+    assert wrong.returncode == 1
+    check_mentions(wrong.stderr, "cosent", "scores")

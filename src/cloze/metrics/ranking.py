@@ -6,14 +6,15 @@ others have 0.
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+H = TypeVar("H", bound=Hashable)  # the id of a document
 
-def compute_ndcg(
-    ranking: Sequence[Hashable], relevance: Mapping[Hashable, float], k: int = 10
-) -> float:
+
+def compute_ndcg(ranking: Sequence[H], relevance: Mapping[H, float], k: int = 10) -> float:
     """DCG@k of a ranking, divided by that of the best one; DCG@k = Σ_{i≤k} gain_i / log2(i + 1).
 
     Gains are linear, as in trec_eval and scikit-learn; negative ones count as 0. It is 0 if no
@@ -29,16 +30,14 @@ def _compute_dcg(gains: Sequence[float]) -> float:
     return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, 1))
 
 
-def compute_recall(
-    ranking: Sequence[Hashable], relevance: Mapping[Hashable, float], k: int = 10
-) -> float:
+def compute_recall(ranking: Sequence[H], relevance: Mapping[H, float], k: int = 10) -> float:
     """The fraction of the relevant documents that are among the first k; 0 if there are none."""
     relevant = {one for one, gain in relevance.items() if gain > 0}
     return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
 def compute_reciprocal_rank(
-    ranking: Sequence[Hashable], relevance: Mapping[Hashable, float], k: int = 10
+    ranking: Sequence[H], relevance: Mapping[H, float], k: int = 10
 ) -> float:
     """1 / rank of the first relevant document among the first k, else 0.
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.data.pair_batch import RowShape
 from cloze.train.gradients import compute_gradients, split_batches
 from cloze.train.joint_gradients import find_joint_objective
 from cloze.train.memory import SmallerBatchWarning
@@ -82,6 +83,29 @@ def test_the_size_of_the_parts_changes_nothing_without_dropout():
         assert means == pytest.approx(one, abs=1e-6)
         for name, gradient in whole.items():
             torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_rows_of_a_fixed_shape_give_the_same_gradients(pooling):
+    """As on a GPU: padded packed rows, here with masked attention; also when they are halved."""
+    state = new_state(pair_bert(), objective=pair_objective(pooling=pooling))
+    expected, whole = gradients(state, pair_parts(0, 10_000))
+    parts = pair_parts(0, 64, shape=RowShape(64, 12))
+    halves = [half for part in parts for half in part.split(2)]
+    assert {part.shape.tokens for part in halves} == {44}
+    for given in (parts, halves):
+        means, found = gradients(state, given)
+        assert means == pytest.approx(expected, abs=1e-5)
+        for name, gradient in whole.items():
+            torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_masked_tokens_of_a_fixed_shape_are_counted():
+    state = new_state(pair_bert(), objective=pair_objective(mlm_weight=1.0), seed=2)
+    parts = pair_parts(0, 64, shape=RowShape(64, 12), mlm=True)
+    means, found = gradients(state, parts)
+    assert 0 < means["mlm"] < 10
+    assert any(name.startswith("task_heads.mlm") for name in found)
 
 
 def test_out_of_memory_makes_parts_smaller_and_keeps_the_loss():

@@ -15,6 +15,7 @@ from os import PathLike as OsPath
 from pathlib import Path
 from typing import Any
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model, unsupported_function_error
 from cloze.data.labelled.pairs import PairColumns
@@ -26,7 +27,7 @@ from cloze.make.finetune.embedding_evaluation import EmbeddingEvaluation
 from cloze.make.finetune.embedding_job import PairRun, train_embedding
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.model import ModelSource
-from cloze.make.run_folder import check_extras, lock_folder, prepare_folder, start_run
+from cloze.make.run_folder import check_extras, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, name_sources, resolve_model_name
 from cloze.nn.encoder import Encoder
 from cloze.tasks.features import check_pooling
