@@ -28,6 +28,7 @@ from cloze.nn.encoder import Encoder
 from cloze.nn.layout import apply_causal_mask, window_mask
 from cloze.nn.pooling import pool_masked
 from cloze.nn.utils import eval_mode
+from cloze.tasks.inference import predicts_next_sentence
 from cloze.text.tokenizer_files import ROLES
 
 TASKS = {"embed": "", "fill": "mlm", **TASK_HEADS}  # and the head that each reads
@@ -58,7 +59,7 @@ class _OnnxModule(nn.Module):
     def __init__(self, model: Model, task: str) -> None:
         super().__init__()
         self.encoder: Encoder = model.module
-        self.head = TASKS[task]
+        self.head = find_head(model, task)
         self.pooling = model.pooling
 
     def forward(
@@ -95,13 +96,18 @@ def output_names(task: str) -> list[str]:
     return ["start_logits", "end_logits"] if task == "answer" else ["logits"]
 
 
+def find_head(model: Model, task: str) -> str:
+    """The head that a task reads; to classify, that of next-sentence prediction if it is alone."""
+    return "nsp" if task == "classify" and predicts_next_sentence(model) else TASKS[task]
+
+
 def choose_task(model: Model, task: str | None) -> str:
     """The task of the file: the given one, that of the model's head, or embed."""
     if task is None:
         own = next((name for name, head in TASKS.items() if head and head == model.head), "embed")
         return "embed" if model.pooling else own
     one_of("task", task, TASKS)
-    head = TASKS[task]
+    head = find_head(model, task)
     if head and head not in model.task_heads:
         raise unsupported_function_error(model, task, f"it has no {head} head")
     return task

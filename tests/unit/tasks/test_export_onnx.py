@@ -74,6 +74,29 @@ def test_heads_equal_the_model(family, task, head, tmp_path):
                 assert np.allclose(rows if pooled else rows[:length], logits, atol=1e-4)
 
 
+def test_next_sentence_prediction(tmp_path):
+    model = tiny_model("mlm", "nsp", num_layers=1)
+    cloze.export("onnx", model, tmp_path / "out", task="classify")
+    found, _ = run(tmp_path / "out", ["the cat sat"])
+    with torch.inference_mode():
+        hidden = model.module(torch.tensor([model.tokenizer.encode("the cat sat").ids]))
+        expected = model.module.logits("nsp", hidden[:, 0]).numpy()
+    assert np.allclose(found["logits"], expected, atol=1e-4)
+
+
+def test_pooling_and_normalization_of_the_folder(tmp_path):
+    modes = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+    pooling = Pooling(modes=modes, normalize=True)
+    model = replace(tiny_model("mlm", num_layers=1), pooling=pooling)
+    cloze.export("onnx", model, tmp_path / "out")
+    texts = ["the cat sat", "a b c d e f g", "cats"]
+    found, _ = run(tmp_path / "out", texts)
+    expected = model.embed(texts)
+    assert expected.shape == (3, 6 * 16)
+    assert np.abs(found["sentence_embedding"] - expected).max() <= 1e-4
+    assert np.allclose(np.linalg.norm(found["sentence_embedding"], axis=1), 1.0, atol=1e-5)
+
+
 def test_int8_and_the_pooling_of_the_folder(tmp_path):
     pooling = Pooling(modes=("cls", "max"), normalize=True)
     model = replace(tiny_model("mlm", hidden_size=32, positions=64, num_layers=1), pooling=pooling)
