@@ -93,7 +93,7 @@ def batch_by_tokens(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[
     """
     batch: list[int] = []
     remaining = batch_tokens
-    for index in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         if batch and lengths[index] > remaining:
             yield batch
             batch, remaining = [], batch_tokens

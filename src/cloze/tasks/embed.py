@@ -181,7 +181,7 @@ def embed(
         for encoded in parts
         for vectors in _pool_batches(
             encoded,
-            compute(encoded, len(rows), partial(_launch_pooling, encoded, pool_options)),
+            compute(encoded, len(rows), _make_pooling(encoded, pool_options)),
             pool_options,
             stream,
         )
@@ -198,7 +198,10 @@ def _note_truncated(
 ) -> Iterator[dict[int, EncodedText]]:
     """The same parts; the characters left out of each text are noted."""
     for encoded in parts:
-        truncated |= {row: one.truncated_chars for row, one in encoded.items()}
+        truncated |= dict.fromkeys(encoded, 0)
+        truncated |= {
+            row: one.truncated_chars for row, one in encoded.items() if one.encoding is not None
+        }
         yield encoded
 
 
@@ -223,16 +226,17 @@ class PoolOptions(TypedDict):
 _Pooled = tuple[list["_Key"], HostCopy, dict["_Key", Tensor]]  # b d, and vectors of windows
 
 
-def _launch_pooling(
-    encoded: dict[int, EncodedText],
-    options: PoolOptions,
-    keys: list["_Key"],
-    hidden: Tensor,
-    packed: Packed,
-) -> _Pooled:
-    """Start to pool the vectors of a batch; those of windows are copied."""
-    windows = _copy_windows(encoded, keys, hidden, packed)
-    return keys, HostCopy(pool_packed(hidden, packed, **options)), windows
+def _make_pooling(
+    encoded: dict[int, EncodedText], options: PoolOptions
+) -> Callable[[list["_Key"], Tensor, Packed], _Pooled]:
+    """What starts to pool the vectors of a batch, and copies those of windows."""
+    has_windows = any(one.windows for one in encoded.values())
+
+    def launch(keys: list[_Key], hidden: Tensor, packed: Packed) -> _Pooled:
+        windows = _copy_windows(encoded, keys, hidden, packed) if has_windows else {}
+        return keys, HostCopy(pool_packed(hidden, packed, **options)), windows
+
+    return launch
 
 
 def _pool_batches(
@@ -245,10 +249,11 @@ def _pool_batches(
     kept: dict[_Key, Tensor] = {}  # token vectors of windows
     for keys, pooled, windows in batches:
         kept.update(windows)
-        whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
-        if len(whole) == len(keys):  # the usual case
+        if not windows:  # the usual case
             yield [row for row, _ in keys], pooled.wait()
-        elif whole:
+            continue
+        whole = [n for n, (row, _) in enumerate(keys) if not encoded[row].windows]
+        if whole:
             yield [keys[n][0] for n in whole], pooled.wait()[whole]
     for row, one in encoded.items():
         if one.stream is not None:

@@ -169,11 +169,16 @@ def make_id_tensor(
     sequences: Iterable[Sequence[Any]], device: torch.device | None = None
 ) -> Tensor:
     """The ids of packed sequences: n, or n k padded with −1 if a token has several."""
+    sequences = list(sequences)
+    first = next((one[0] for one in sequences if len(one)), 0)
+    if isinstance(first, int):
+        count = sum(map(len, sequences))
+        flat = np.fromiter(chain.from_iterable(sequences), np.int64, count)
+        return torch.from_numpy(flat).to(device)  # faster than from a list
     ids = list(chain.from_iterable(sequences))
-    if ids and not isinstance(ids[0], int):
-        longest = max(map(len, ids))
-        ids = [[*one, *[-1] * (longest - len(one))] for one in ids]
-    return torch.from_numpy(np.array(ids, np.int64)).to(device)  # faster than from a list
+    longest = max(map(len, ids))
+    padded = [[*one, *[-1] * (longest - len(one))] for one in ids]
+    return torch.from_numpy(np.array(padded, np.int64)).to(device)
 
 
 def check_pooling(model: Model, modes: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ ItemT = TypeVar("ItemT", bound=EncodedExample)
 
 WINDOW_TOKENS = 1 << 15  # tokens of the windows of a long text that are in memory
 BATCH_TOKENS = 2048  # activations of this many tokens fit the caches of a CPU
-GPU_BATCH_TOKENS = 16_384  # enough to keep a GPU busy, few enough for a small one
+GPU_BATCH_TOKENS = 32_768  # enough to keep a GPU busy, few enough for a small one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
