@@ -7,10 +7,10 @@
 One command for one machine. It needs torch, numpy, safetensors, tokenizers, rich and typer, and the
 files of --text and --more-text in --data. It
 
-1. trains a RETRO on --text with a database of that text, for a part of --minutes,
-2. trains a GPT-2 of the same size for as many steps, on the same batches,
-3. adds retrieval to that GPT-2 with frozen weights (RETROfit) for a quarter of the steps,
-4. builds a second database of --text and --more-text, twice as large,
+1. builds a database of --text, and a second one of --text and --more-text, twice as large,
+2. trains a RETRO on --text with the first one, for a part of the --minutes that are left,
+3. trains a GPT-2 of the same size for as many steps, on the same batches,
+4. adds retrieval to that GPT-2 with frozen weights (RETROfit) for a quarter of the steps,
 5. computes the loss of the held-out documents, which no database contains, for each model and
    database, and again for tokens whose neighbors share no long run of tokens with what is to be
    predicted (near-duplicates leak).
@@ -44,18 +44,18 @@ from cloze.data.chunks import ChunkTable
 from cloze.data.prepare import prepare_corpus
 from cloze.device import resolve_device
 from cloze.files import read_json
+from cloze.make.build_database import build_text_database
 from cloze.make.pretrain.dispatch import pretrain
-from cloze.make.pretrain.retro import RetroSetup, collect_text
+from cloze.make.pretrain.retro import RetroSetup
 from cloze.make.pretrain.setup import open_setup
 from cloze.make.recipe.complete import complete_pretraining, recipe
 from cloze.metrics.neighbor_overlap import compute_overlaps
 from cloze.nn.utils import eval_mode
 from cloze.objectives.pretraining import make_layout, make_next_token_targets
 from cloze.objectives.retro import CorpusNeighbors
-from cloze.retrieval.chunk_database import ChunkDatabase, build_database
+from cloze.retrieval.chunk_database import ChunkDatabase
 from cloze.retrieval.exact import search_exact
 from cloze.tasks.chunk_retriever import embed_chunks
-from cloze.text.tokenizer import Tokenizer
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import distributed_context
 from cloze.train.forward_context import autocast
@@ -70,8 +70,8 @@ LOGITS = 4096  # tokens whose logits are in memory at once
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of the files of text")
-    parser.add_argument("--text", nargs="+", default=["wiki-00.txt.xz"])
-    parser.add_argument("--more-text", nargs="+", default=["wiki-01.txt.xz"])
+    parser.add_argument("--text", nargs="+", default=["wiki-00.txt.xz", "wiki-01.txt.xz"])
+    parser.add_argument("--more-text", nargs="+", default=["wiki-02.txt.xz", "wiki-03.txt.xz"])
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--minutes", type=float, default=9.0, help="for everything")
     parser.add_argument("--preset", default="medium", help="size of the decoder")
@@ -159,16 +159,11 @@ class Bench:
         """A database of all text, with the vocabulary and the encoder of the first one."""
         out, info = self.given.out, first.info
         self.log("building the second database")
-        tokenizer = Tokenizer.load(out / "retro")
-        corpus = prepare_corpus([*self.files, *self.more], tokenizer, out / "corpus-2")
+        model = cloze.load(out / "retro", device="cpu", quiet=True)
+        corpus = prepare_corpus([*self.files, *self.more], model.tokenizer, out / "corpus-2")
         encoder = cloze.load(info.encoder, device=str(self.device), quiet=True)
-        kept = ("chunk_length", "vocab_size", "tokenizer", "encoder", "encoder_digest")
-        return build_database(
-            out / "database-2",
-            collect_text(ChunkTable(corpus, info.chunk_length)),
-            lambda chunks: embed_chunks(encoder, tokenizer, chunks),
-            {name: getattr(info, name) for name in kept},
-        )
+        chunks = ChunkTable(corpus, info.chunk_length)
+        return build_text_database(out / "database-2", chunks, model, encoder, name=info.encoder)
 
 
 class HeldOut:
@@ -270,13 +265,12 @@ def _compute_losses(module: Any, hidden: Tensor, row: Any) -> Iterator[Tensor]:
 
 def compare(bench: Bench) -> dict[str, Any]:
     """Train, build and evaluate."""
-    share = RETRO_SHARE
-    first = bench.train("retro", steps=1)  # tokenizer, corpus, database and neighbors
-    trained = bench.train("retro", minutes=max(0.05, share * bench.minutes_left))
-    bench.train("gpt", steps=trained.steps)
-    fitted = bench.train("retrofit", steps=max(1, round(FIT_STEPS * trained.steps)))
+    bench.train("retro", steps=1)  # tokenizer, corpus, database and neighbors
     database = ChunkDatabase.open(bench.given.out / "retro")
     double = bench.double_database(database)
+    trained = bench.train("retro", minutes=max(0.05, RETRO_SHARE * bench.minutes_left))
+    bench.train("gpt", steps=trained.steps)
+    fitted = bench.train("retrofit", steps=max(1, round(FIT_STEPS * trained.steps)))
     bench.log("evaluating")
     held_out = HeldOut(bench)
     own = held_out.find(database)
@@ -306,7 +300,6 @@ def compare(bench: Bench) -> dict[str, Any]:
             {name: losses[name, one].mean(chosen) for name, one in shown} if chosen.any() else {}
         )
         leaks.append({"overlap": most, "tokens": int(chosen.sum()), **values})
-    assert first.steps == 1
     return {
         "steps": trained.steps,
         "fit_steps": fitted.steps,

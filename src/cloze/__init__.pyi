@@ -7,6 +7,7 @@ from cloze.checkpoint.source import builtin as builtin
 from cloze.data.midi import read_midi as read_midi
 from cloze.data.midi import write_midi as write_midi
 from cloze.errors import ClozeError as ClozeError
+from cloze.make.build_database import build_database as build_database
 from cloze.make.demo import demo as demo
 from cloze.make.distill.job import distill as distill
 from cloze.make.finetune.dispatch import finetune as finetune

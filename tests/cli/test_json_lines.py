@@ -181,7 +181,7 @@ CASES = {
 # verbs that have one object for all they were given, whatever that was
 WHOLE = {
     "info", "evaluate", "compare", "glue", "pretrain", "finetune", "distill", "report", "export",
-    "demo", "vocabulary", "lineage", "serve", "explain", "index",
+    "demo", "vocabulary", "database", "lineage", "serve", "explain", "index",
 }  # fmt: skip
 
 

@@ -89,6 +89,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/ner": make_model("tag", "ner.train"),
     "runs/squad": make_model("answer", "squad.json"),
     "runs/swag": make_model("choose", "choices.jsonl"),
+    "runs/retro": lambda out: cloze.pretrain("text/*.txt", out, "retro", settings=["run.steps=1"]),
     "runs/causal": lambda out: make_bert(
         out, "objective.kind=causal", "sampling.pairs=none", "run.fast=true"
     ),

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "distill": (TRAINING, "cloze distill runs/bert text/*.txt.xz --out runs/small --minutes 30"),
     "vocabulary": (TRAINING, "cloze vocabulary texts/ more/*.jsonl.gz --out runs/vocabulary"),
+    "database": (TRAINING, "cloze database runs/retro text/*.txt --out runs/database"),
     "serve": (TOOLS, "cloze serve cloze-en runs/ner runs/qa --port 8000"),
     "info": (TOOLS, "cloze info runs/bert"),
     "tokenize": (TOOLS, 'cloze tokenize runs/bert "The cat sat." --pair "It slept."'),

@@ -69,11 +69,14 @@ class ChunkNeighbors:
         cls, ids: Ints, mask: NDArray[np.bool_], positions: ChunkPositions, device: torch.device
     ) -> "ChunkNeighbors":
         """Copy to a device."""
-        integers = (ids, positions.tokens, positions.readers)
-        ids_, tokens, readers = (
-            torch.from_numpy(np.ascontiguousarray(one, np.int64)).to(device) for one in integers
+        arrays = (
+            *(ids.astype(np.int64), np.ascontiguousarray(mask)),
+            *(positions.tokens.astype(np.int64), positions.readers.astype(np.int64)),
         )
-        return cls(ids_, torch.from_numpy(mask).to(device), tokens, readers)
+        tensors = [torch.from_numpy(one) for one in arrays]
+        if device.type == "cuda":  # else the copies would block
+            tensors = [one.pin_memory() for one in tensors]
+        return cls(*(one.to(device, non_blocking=True) for one in tensors))
 
 
 class ChunkedCrossAttention(CrossAttention):

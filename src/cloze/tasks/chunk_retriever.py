@@ -175,10 +175,8 @@ def embed_chunks(
     """
     parts = []
     for first in range(0, len(chunks), _EMBED_CHUNKS):
-        texts = [
-            tokenizer.decode([int(id_) for id_ in chunk], skip_special_tokens=False)
-            for chunk in chunks[first : first + _EMBED_CHUNKS]
-        ]
+        some = [np.asarray(chunk).tolist() for chunk in chunks[first : first + _EMBED_CHUNKS]]
+        texts = tokenizer.backend.decode_batch(some, skip_special_tokens=False)  # on all cores
         parts.append(
             embed(encoder, texts, pooling="mean", normalize=True, truncation="head", progress=False)
         )

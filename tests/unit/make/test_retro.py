@@ -6,10 +6,13 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import cloze
+from cloze.cli.app import app
 from cloze.data.shards import read_arrays
 from cloze.errors import ClozeError, ConfigError, InputError
+from cloze.make import build_database as build
 from cloze.make.pretrain import retro
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.complete import complete_pretraining
@@ -19,6 +22,7 @@ from cloze.models.retro import Retro
 from cloze.retrieval.chunk_database import ChunkDatabase
 from cloze.tasks.chunk_retriever import embed_chunks
 from helpers import files_of, raises, tiny_model
+from retrieving import some_neighbors
 from smallruns import metrics
 
 SMALL = [
@@ -181,8 +185,12 @@ def test_retrofit_leaves_the_decoder_as_it_is(place, tmp_path):
     fresh_weights = fresh.module.state_dict()
     assert any(not torch.equal(saved.module.state_dict()[n], fresh_weights[n]) for n in added)
     ids = torch.randint(0, 300, (1, 20))
-    with torch.no_grad():  # without a database it still is the GPT-2
-        assert torch.equal(saved.module(ids), cloze.load(tmp_path / "gpt").module(ids))
+    neighbors = some_neighbors(saved.module, rows=1, length=20)
+    with torch.no_grad():
+        expected = cloze.load(tmp_path / "gpt").module(ids)
+        assert torch.equal(fresh.module(ids, neighbors=neighbors), expected)  # as it begins
+        assert torch.equal(saved.module(ids), expected)  # without a database it still is the GPT-2
+        assert not torch.equal(saved.module(ids, neighbors=neighbors), expected)
 
 
 def test_the_decoder_learns_too_if_asked(run, place, tmp_path):
@@ -217,6 +225,38 @@ def test_a_database_of_another_run(run, place, tmp_path):
     assert not (tmp_path / "run" / "database").exists()
     facts = json.loads((tmp_path / "run" / "retrieval.json").read_text())
     assert facts["database_chunks"] == len(ChunkDatabase.open(run))
+
+
+def test_a_trained_model_retrieves_from_other_text(run, place, tmp_path, monkeypatch):
+    text, out = tmp_path / "b.txt", tmp_path / "database"
+    told = [f"the moon number {n} is far away. it is cold there, and dark." for n in range(9)]
+    text.write_text("\n\n".join(told))
+
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "embed_chunks", stop)
+        with pytest.raises(KeyboardInterrupt):
+            cloze.build_database(run, text, out, encoder=place / "encoder", progress=False)
+    made = cloze.build_database(
+        run, text, out, encoder=place / "encoder", workers=1, progress=False
+    )
+    assert made.to_dict()["documents"] == 9
+    assert {path.name[:4] for path in out.iterdir()} == {"data", "keys", "toke"}
+    found = cloze.generate(run, PROMPT, database=out, max_new_tokens=2, seed=1)
+    for one in found[0].chunks[0].neighbors:
+        assert one.text.strip()
+        assert "dog" not in one.text + one.continuation
+    with raises(InputError, out, fix="force"):
+        cloze.build_database(run, text, out, encoder=place / "encoder", progress=False)
+    with raises(InputError, "RETRO", fix="retro"):
+        cloze.build_database(tiny_model("lm", family="gpt2"), text, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    command = ["database", str(run), str(text), "--out", str(out), "--force", "--json", "--quiet"]
+    command += ["--key-encoder", str(place / "encoder"), "--workers", "1"]
+    shown = CliRunner().invoke(app, command)
+    assert json.loads(shown.stdout) == made.to_dict()
 
 
 def test_keys_of_the_same_text_are_not_computed_again(run, place, tmp_path, monkeypatch):

@@ -36,6 +36,7 @@ from cloze.make.sources import name_sources, resolve_model_name, resolve_sources
 from cloze.metrics.perplexity import perplexity
 from cloze.metrics.pretraining import majority_baseline, unigram_baseline
 from cloze.models.build import build_on_meta, pooler_option
+from cloze.nn.fuse import fuse
 from cloze.objectives.core import Learner
 from cloze.report.page import write_report
 from cloze.train.budget_check import BudgetAdvice
@@ -240,10 +241,10 @@ def training_state(
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
         is_static = setup.is_resident and setup.model.module.supports_varlen
-        if is_static and setup.can_compile and distributed.device.type == "cuda":
+        if is_static and distributed.device.type == "cuda":
             from cloze.train.compiled import compile_encoders
 
-            compile_encoders(module)
+            (compile_encoders if setup.can_compile else fuse)(module)
         learner = Learner(module, setup.objective(distributed.device))
         yield TrainState(
             learner=wrap_distributed(

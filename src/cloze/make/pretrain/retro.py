@@ -9,7 +9,7 @@ Beside what every pre-training run has, the folder contains
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from cloze.data.device_corpus import CorpusSliceBatch
 from cloze.data.shards import read_arrays
 from cloze.errors import ConfigError, FolderError
 from cloze.files import write_bytes, write_json
+from cloze.make.build_database import build_text_database
 from cloze.make.pretrain.setup import PretrainingSetup
 from cloze.make.recipe.retro import DECODERS, RetroRecipe
 from cloze.metrics.neighbor_overlap import measure_overlap
@@ -42,14 +43,8 @@ from cloze.retrieval.chunk_database import (
     ChunkDatabase,
     DatabaseText,
     KeySearch,
-    build_database,
 )
-from cloze.tasks.chunk_retriever import (
-    check_database,
-    digest_tokenizer,
-    digest_weights,
-    embed_chunks,
-)
+from cloze.tasks.chunk_retriever import check_database, embed_chunks
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext
 from cloze.train.run_files import DATABASE, NEIGHBOR_FOLDER, RETRIEVAL_FACTS
@@ -106,7 +101,8 @@ def resolve_freezing(recipe: RetroRecipe) -> bool:
 def extend_decoder(base: Model, recipe: RetroRecipe, *, rng: torch.Generator) -> Model:
     """A RETRO whose decoder has the weights of a GPT-2; retrieval is initialised at random.
 
-    RETROfit: Borgeaud et al. 2021, §2.4 and §4.2.
+    RETROfit: Borgeaud et al. 2021, §2.4 and §4.2. Deviation: chunked cross-attention adds nothing
+    before the first step.
     """
     if base.config.family not in DECODERS:
         raise ConfigError(
@@ -121,6 +117,8 @@ def extend_decoder(base: Model, recipe: RetroRecipe, *, rng: torch.Generator) ->
     for name, weight in ours.items():
         if not Retro.is_retrieval_weight(name):
             weight.copy_(weights[name])
+    for attention in module.retrieval_attentions:  # at first the model is the GPT-2
+        attention.out.weight.zero_()
     return Model(module=module.eval(), tokenizer=base.tokenizer, config=config)
 
 
@@ -198,19 +196,14 @@ class NeighborBuilder:
         return self._encoder
 
     def _build_database(self) -> ChunkDatabase:
-        config, encoder = self._model.config, self._load_encoder()
-        text = collect_text(self._chunks)
-        return build_database(
+        model = replace(self._model, tokenizer=self._tokenizer)
+        encoder, name = self._load_encoder(), self._recipe.retrieval.encoder
+        return build_text_database(
             self._database_folder,
-            text,
-            lambda chunks: embed_chunks(encoder, self._tokenizer, chunks),
-            {
-                "chunk_length": config.chunk_length,
-                "vocab_size": config.vocab_size,
-                "tokenizer": digest_tokenizer(self._tokenizer),
-                "encoder": self._recipe.retrieval.encoder,
-                "encoder_digest": digest_weights(encoder),
-            },
+            self._chunks,
+            model,
+            encoder,
+            name=name,
             progress=self._callbacks.on_progress,
         )
 
@@ -311,25 +304,6 @@ def _count_before(starts: Ints, ends: Ints) -> Ints:
     is_first = np.diff(ends, prepend=-1) != 0
     number = np.arange(len(starts))
     return number - np.maximum.accumulate(np.where(is_first, number, 0))
-
-
-def collect_text(chunks: ChunkTable) -> DatabaseText:
-    """The training documents of a corpus that have chunks, one after another."""
-    used = np.flatnonzero(chunks.is_train)
-    starts, ends = chunks.starts[used], chunks.ends[used]
-    firsts = np.flatnonzero(np.diff(ends, prepend=-1))  # the first chunk of each document
-    lengths = ends[firsts] - starts[firsts]
-    parts = [
-        chunks.corpus.read_tokens(int(first), int(last))[0]
-        for first, last in zip(starts[firsts], ends[firsts], strict=True)
-    ]
-    ids = np.concatenate(parts) if parts else np.zeros(0, np.uint16)
-    document = np.repeat(np.arange(len(firsts)), np.diff([*firsts, len(used)]))
-    begins = np.cumsum(lengths) - lengths
-    shift = (begins - starts[firsts])[document] if len(used) else np.zeros(0, np.int64)
-    return DatabaseText(
-        ids=ids, starts=starts + shift, ends=ends + shift, documents=chunks.digests[used]
-    )
 
 
 def _digest(array: NDArray[Any]) -> str:
