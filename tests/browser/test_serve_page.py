@@ -363,7 +363,7 @@ def test_a_view_is_interactive_and_follows_the_text(page):
 
 def test_a_model_that_cannot_do_this_is_named_with_one_that_can(page):
     page.open("classify", model="mlm")
-    assert "mlm (a BERT) cannot do this. It needs a model that `cloze finetune" in page.notice
+    assert "mlm (a BERT) cannot do this. It needs a model that cloze finetune" in page.notice
     assert not page.find("#panel-classify button.primary").is_enabled()
     assert "unsupported" in page.find("#tab-classify").get_attribute("class")
     page.click("Use labels")
@@ -483,6 +483,7 @@ def test_the_key_is_asked_for_and_kept_in_memory(browser, models, tmp_path):
         page = Page(browser, server)
         page.wait(lambda: page.find_all(".bar-row"))  # the browser sends the key
         assert not page.find("#key-form").is_displayed()
+        assert "$CLOZE_API_KEY" in page.copied("Copy as curl")
         browser.run(
             "const real = window.fetch;"
             "window.fetch = (url, options) => real(url, {...options, credentials: 'omit'})"

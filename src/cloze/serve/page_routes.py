@@ -87,6 +87,10 @@ def add_routes(app: FastAPI) -> None:
     async def docs(request: Request) -> Response:
         return _respond(request, "docs.html")
 
+    @app.get("/page/settings.json", include_in_schema=False)
+    async def settings() -> dict[str, bool]:
+        return {"needs_key": bool(app.state.config.api_keys)}
+
     @app.get("/page/{path:path}", include_in_schema=False)
     async def file(request: Request, path: str) -> Response:
         return _respond(request, path)

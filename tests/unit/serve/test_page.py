@@ -64,6 +64,10 @@ def test_every_panel_is_registered():
     assert {f"panels/{one}" for one in re.findall(r'"./panels/(.+?)"', registry)} == panels
 
 
+def test_the_page_knows_whether_a_key_is_needed(server):
+    assert server.client.get("/page/settings.json").json() == {"needs_key": False}
+
+
 def test_unchanged_files_are_not_sent_again(server):
     first = server.client.get("/page/app.js")
     again = server.client.get("/page/app.js", headers={"If-None-Match": first.headers["etag"]})
@@ -94,6 +98,9 @@ def test_a_browser_is_asked_for_the_key(folders):
                 answer = plain.get(server.url + path, headers=basic(f"{user}:{KEY}"))
                 assert answer.status_code == 200
                 assert KEY not in answer.text
+        settings = server.client.get("/page/settings.json").json()
+        assert settings == {"needs_key": True}
+        assert plain.get(f"{server.url}/page/settings.json").status_code == 401
         assert plain.get(f"{server.url}/api/models").headers["www-authenticate"] == "Bearer"
 
 

@@ -45,7 +45,8 @@ class App {
 
   async start() {
     try {
-      this.models = await getJson("api/models");
+      const [models, { needs_key: needsKey }] = await Promise.all(["api/models", "page/settings.json"].map(getJson));
+      Object.assign(this, { models, needsKey });
     } catch (error) {
       find("problem").replaceChildren(make("div", { class: "problem", role: "alert" }, describeError(error)));
       if (error.status === 401) this.askKey();

@@ -1,7 +1,7 @@
 // The page of the routes: their fields, and a request of each as a program, from openapi.json.
 
 import { getJson, setKey } from "./api.js";
-import { make } from "./dom.js";
+import { make, makeSentence } from "./dom.js";
 import { describeError } from "./panel.js";
 import { copyText, writeCurl, writePython } from "./snippets.js";
 
@@ -75,7 +75,7 @@ function makeFields(description, schema) {
       make("th", { scope: "row" }, make("code", {}, name)),
       make("td", {}, description.nameType(field), isRequired ? make("b", {}, " required") : null),
       make("td", {}, preset ? make("code", {}, preset) : "–"),
-      make("td", {}, field.description ?? description.resolve(field).description ?? ""),
+      make("td", {}, makeSentence(field.description ?? description.resolve(field).description ?? "")),
     );
   });
   const heads = ["Field", "Type", "Default", "Meaning"].map((name) => make("th", { scope: "col" }, name));
@@ -109,13 +109,14 @@ function makeRoute(description, path, method, operation) {
   const bodies = description.findBodies(operation);
   const [first, rest] = [bodies[0], bodies.slice(1)];
   const text = operation.description ?? operation.summary ?? "";
-  const parts = text.split("\n\n").map((one) => make("p", {}, one));
+  const paragraphs = text.split("\n\n").filter((one) => one !== findSummary(operation));
+  const parts = paragraphs.map((one) => make("p", {}, makeSentence(one)));
   const answers = Object.entries(operation.responses ?? {}).map(([status, { description: what }]) =>
     make("li", {}, make("code", {}, status), ` ${what ?? ""}`));
   return make(
     "details", { class: "card route" },
     make("summary", {}, make("span", { class: "method" }, method.toUpperCase()), make("code", {}, path),
-      make("span", { class: "muted" }, ` ${findSummary(operation)}`)),
+      make("span", { class: "muted" }, " ", makeSentence(findSummary(operation)))),
     parts,
     rest.length ? make("h3", {}, nameView(first)) : null,
     first ? makeBody(description, path, first, needsKey) : null,
@@ -136,7 +137,7 @@ function show(openapi) {
       groups.set(tag, [...(groups.get(tag) ?? []), makeRoute(description, path, method, operation)]);
     }
   root.replaceChildren(
-    make("p", { class: "summary" }, openapi.info.description, " The description for programs is ",
+    make("p", { class: "summary" }, makeSentence(openapi.info.description), " The description for programs is ",
       make("a", { href: "openapi.json" }, "openapi.json"), "."),
     ...[...groups].sort(([a], [b]) => place(a) - place(b)).flatMap(([tag, routes]) => [make("h2", {}, TITLES[tag] ?? tag), make("div", { class: "stack" }, routes)]),
   );

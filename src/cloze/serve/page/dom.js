@@ -79,6 +79,10 @@ export function findHue(label) {
   return hash % 12;
 }
 
+// A sentence of the server or of the page, with `code` in backticks.
+export const makeSentence = (text) =>
+  text.split("`").map((part, n) => (n % 2 ? make("code", {}, part) : part));
+
 // What was not read of a text that is too long.
 export const makeUnread = (chars) =>
   chars ? make("p", { class: "muted" }, `${count(chars, "character")} of the text were not read.`) : null;

@@ -20,7 +20,7 @@
 // `context` is the panel: values(), set(name, value), run(), model, output, setStatus, signal.
 
 import { postJson } from "./api.js";
-import { make } from "./dom.js";
+import { make, makeSentence } from "./dom.js";
 import { Fields } from "./fields.js";
 import { copyText, writeCurl, writePython } from "./snippets.js";
 
@@ -141,7 +141,7 @@ export class Panel {
     const choose = others.map((one) =>
       make("button", { type: "button", on: { click: () => this.app.chooseModel(one.name) } }, `Use ${one.name}`));
     const text = `${this.model.name} (${this.model.description}) cannot do this. ${obstacle}`;
-    return [make("p", {}, text), choose.length ? make("p", { class: "choices" }, choose) : null].filter(Boolean);
+    return [make("p", {}, makeSentence(text)), choose.length ? make("p", { class: "choices" }, choose) : null].filter(Boolean);
   }
 
   submit(event) {
@@ -207,6 +207,6 @@ export function describeError(error) {
   const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
   return [
     make("p", { class: "what" }, sentence(message)),
-    error.fix ? make("p", { class: "fix" }, `Fix: ${error.fix}.`) : null,
+    error.fix ? make("p", { class: "fix" }, "Fix: ", makeSentence(error.fix), ".") : null,
   ].filter(Boolean);
 }
