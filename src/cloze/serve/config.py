@@ -53,14 +53,14 @@ class ServeConfig(Config):
                 "listen on 127.0.0.1, or pass --allow-no-key",
             )
         for name, is_allowed in (
-            ("finetuning", self.finetuning_folder is not None),
+            ("fine-tuning", self.finetuning_folder is not None),
             ("indexing", self.allow_indexing),
         ):
             if is_allowed and not self.api_keys:
                 raise ConfigError(
                     f"{name} over HTTP is allowed, but there is no key",
                     fix="set keys in the environment variable CLOZE_API_KEYS or with "
-                    f"--api-key-file, or leave out --allow-{name}",
+                    f"--api-key-file, or leave out --allow-{name.replace('-', '')}",
                 )
 
     @property
