@@ -1,12 +1,20 @@
 """What processes do together in the tests: `job(distributed, …)`, importable where they start."""
 
+import errno
 import json
+import os
+import random
+import signal
+import threading
 import warnings
 from pathlib import Path
 
 import torch
 
+from cloze.errors import FolderError
 from cloze.objectives.pretraining import pretraining_objective
+from cloze.train import distributed as distributed_module
+from cloze.train import sharded_state
 from cloze.train.guard import TrainingError
 from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.schedule import Budget, Schedule
@@ -141,3 +149,76 @@ def contrastive(distributed, folder: Path) -> None:
         "weights": {n: w.detach().flatten().tolist() for n, w in model.named_parameters()},
     }
     (folder / f"{distributed.rank}.json").write_text(json.dumps(report))
+
+
+def report_steps(steps) -> list:
+    """Loss, gradient norm and samples of each step."""
+    ids = [[int(n) for part in step.sample_ids for n in part] for step in steps]
+    return [(step.means["mlm"], step.grad_norm, one) for step, one in zip(steps, ids, strict=True)]
+
+
+def shard(distributed, folder: Path, total: int, stop: int) -> None:
+    """Save shards, continue what one process saved, and fail to save."""
+    config = {"seed": 3, "distributed": distributed, "way": "fsdp"}
+    state = new_state(tiny_bert(0.0), **config)
+    steps_of(state, total, upto=stop)
+    save_training_state(state, folder / "two", RUN)
+    again = new_state(other_bert(0.0), **config)
+    assert resume_training_state(again, folder / "one", RUN) is not None
+    found = report_steps(steps_of(again, total))
+    (folder / f"continued-{distributed.rank}.json").write_text(json.dumps(found))
+    _fail_to_save(distributed, folder, state)
+
+
+def _fail_to_save(distributed, folder: Path, state) -> None:
+    """The disk of the second process is full."""
+    write = sharded_state.write_tensor_files
+
+    def write_or_fail(*arguments):
+        if distributed.rank == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*arguments)
+
+    sharded_state.write_tensor_files = write_or_fail
+    distributed_module.EXIT_DELAY = 0.0
+    ended = ""
+    try:
+        save_training_state(state, folder / "two", RUN)
+    except (FolderError, SystemExit) as error:
+        ended = f"{type(error).__name__}: {error}"
+    sharded_state.write_tensor_files = write
+    (folder / f"failed-{distributed.rank}.txt").write_text(ended)
+
+
+def die_while_saving(distributed, folder: Path, rank: int, at: str) -> None:
+    """Save, train on, and be killed at a point of the next saving."""
+    state = new_state(tiny_bert(0.0), seed=3, distributed=distributed, way="fsdp")
+    steps_of(state, 9, upto=2)
+    save_training_state(state, folder, RUN)
+    steps_of(state, 9, upto=4)
+    before = getattr(sharded_state, at)
+
+    def call(*arguments):
+        found = before(*arguments)
+        if distributed.rank == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return found
+
+    setattr(sharded_state, at, call)
+    save_training_state(state, folder, RUN)
+
+
+def save_until_killed(distributed, folder: Path, seed: int) -> None:
+    """Resume, and save after every step; one of the processes is killed at a random moment."""
+    rng = random.Random(seed)
+    victim, delay = rng.randrange(distributed.world_size), rng.uniform(0.0, 0.6)
+    state = new_state(tiny_bert(0.0), seed=3, distributed=distributed, way="fsdp")
+    resume_training_state(state, folder, RUN)
+    first = True
+    for _ in training_steps(
+        state, data(distributed), budget=Budget(steps=10**6), schedule=Schedule(warmup=0.1)
+    ):
+        save_training_state(state, folder, RUN)
+        if first and distributed.rank == victim:
+            threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        first = False

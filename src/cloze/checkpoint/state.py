@@ -8,6 +8,9 @@
 
 The first number is a serial number, so that no state overwrites another. Reading verifies every
 byte; damaged states are skipped with a warning.
+
+If the tensors are distributed over several processes (FSDP), each writes the rows that it has:
+`model-00001-of-00004.safetensors`. They are read as one, by any number of processes.
 """
 
 import hashlib
@@ -15,12 +18,14 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -32,7 +37,11 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 METADATA = "metadata.json"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _LEFTOVER = re.compile(r"\.\d{6,}-step-\d+\..*")  # of a process that was killed while saving
+
+
+FileEntry = list[int | str]  # size and SHA-256
 
 
 class DamagedStateWarning(UserWarning):
@@ -48,26 +57,47 @@ class SavedState:
     metadata: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class NewState:
+    """A state that is being written: `work` becomes `target` when all files are there."""
+
+    work: Path
+    target: Path
+
+
 def save_state(folder: Path, state: SavedState, *, keep: int = 2) -> Path:
     """Write the state as the newest in `folder`, and remove all but the newest `keep`.
 
     Older states are removed only after the new one has been read back and verified. Only one
     process may save in a folder at a time.
     """
+    with open_new_state(folder, state.step) as new:
+        files = write_tensor_files(new.work, state.tensors)
+        write_manifest(new.work, state, files)
+    verify_state(new.target)
+    remove_old_states(folder, keep=keep)
+    return new.target
+
+
+@contextmanager
+def open_new_state(folder: Path, step: int) -> Iterator[NewState]:
+    """A temporary folder for the newest state; it gets its name at the end if nothing failed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         sync_to_disk(folder.parent)
         _remove_leftovers(folder)
         serial = max((number for number, _ in _list_states(folder)), default=0) + 1
-        target = folder / format_state_name(serial, state.step)
+        target = folder / format_state_name(serial, step)
         with atomic_folder(target) as work:
-            _write(work, state)
+            yield NewState(work, target)
     except (OSError, SafetensorError) as error:
-        raise _save_error(folder, state.step, error) from error
-    verify_state(target)
+        raise make_save_error(folder, step, error) from error
+
+
+def remove_old_states(folder: Path, *, keep: int) -> None:
+    """Remove all but the newest `keep` states."""
     for _, old in sorted(_list_states(folder))[: -max(keep, 1)]:
         shutil.rmtree(old, ignore_errors=True)  # what remains is removed at the next save
-    return target
 
 
 def find_newest_state(folder: Path) -> Path | None:
@@ -83,19 +113,47 @@ def find_newest_state(folder: Path) -> Path | None:
     return None
 
 
-def read_state(path: Path) -> SavedState:
-    """Read a state, after verifying every byte."""
-    files = verify_state(path)
+def read_state(path: Path, *, is_verified: bool = False) -> SavedState:
+    """Read a state, after verifying every byte unless that was done already.
+
+    Tensors of several files are read one at a time, when they are used.
+    """
+    files = list(_read_manifest(path)) if is_verified else verify_state(path)
+    parts: dict[str, list[Path]] = {}
+    for name in sorted(files):
+        if name.endswith(".safetensors"):
+            kind = _SHARD.sub("", name.removesuffix(".safetensors"))
+            parts.setdefault(kind, []).append(path / name)
     try:
-        tensors = {
-            name.removesuffix(".safetensors"): load_file(path / name)
-            for name in files
-            if name.endswith(".safetensors")
+        tensors: dict[str, Mapping[str, Tensor]] = {
+            kind: load_file(paths[0]) if len(paths) == 1 else ShardedTensors(paths)
+            for kind, paths in parts.items()
         }
     except (OSError, SafetensorError) as error:
         raise _damaged_state_error(path, str(error)) from error
     metadata = read_json(path / METADATA, fix=_fix_damage(path))
     return SavedState(step=metadata.pop("step"), tensors=tensors, metadata=metadata)
+
+
+class ShardedTensors(Mapping[str, Tensor]):
+    """Tensors whose rows are in several files, in their order; each is read when it is used."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._files: list[Any] = [safe_open(path, framework="pt") for path in paths]
+        self._names: dict[str, list[int]] = {}  # files that contain rows of it
+        for number, file in enumerate(self._files):
+            for name in file.keys():  # noqa: SIM118 - not a mapping
+                self._names.setdefault(name, []).append(number)
+
+    def __getitem__(self, name: str) -> Tensor:
+        rows = [self._files[number].get_tensor(name) for number in self._names[name]]
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def verify_state(path: Path) -> list[str]:
@@ -128,17 +186,32 @@ def parse_state_name(path: Path) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _write(work: Path, state: SavedState) -> None:
-    for name, tensors in state.tensors.items():
-        save_file(dict(tensors), work / f"{name}.safetensors")
+def write_tensor_files(
+    work: Path, tensors: Mapping[str, Mapping[str, Tensor]], shard: tuple[int, int] | None = None
+) -> dict[str, FileEntry]:
+    """Write the tensors of each kind to a file; returns size and SHA-256 of each.
+
+    `shard` is the number of this process, from 0, and of all processes.
+    """
+    suffix = "" if shard is None else f"-{shard[0] + 1:05d}-of-{shard[1]:05d}"
+    files: dict[str, FileEntry] = {}
+    for name, values in tensors.items():
+        path = work / f"{name}{suffix}.safetensors"
+        save_file(dict(values), path)
+        sync_to_disk(path)
+        files[path.name] = [path.stat().st_size, _compute_sha256(path)]
+    return files
+
+
+def write_manifest(work: Path, state: SavedState, files: Mapping[str, FileEntry]) -> None:
+    """Write the metadata, then the manifest of all files."""
     # not sorted, so that a resumed run prints its scores in the same order
     metadata = _encode_json({"step": state.step, **state.metadata}, sort_keys=False)
-    (work / METADATA).write_bytes(metadata)
-    paths = sorted(work.iterdir())
-    for path in paths:
-        sync_to_disk(path)
-    files = {path.name: [path.stat().st_size, _compute_sha256(path)] for path in paths}
-    (work / MANIFEST).write_bytes(_encode_json(_make_manifest(files)))
+    path = work / METADATA
+    path.write_bytes(metadata)
+    sync_to_disk(path)
+    entry = [path.stat().st_size, _compute_sha256(path)]
+    (work / MANIFEST).write_bytes(_encode_json(_make_manifest({**files, METADATA: entry})))
 
 
 def _read_manifest(path: Path) -> dict[str, tuple[int, str]]:
@@ -200,7 +273,8 @@ def _damaged_state_error(path: Path, reason: str) -> FolderError:
     return FolderError(f"{path} is damaged: {reason}", fix=_fix_damage(path))
 
 
-def _save_error(folder: Path, step: int, error: Exception) -> FolderError:
+def make_save_error(folder: Path, step: int, error: Exception) -> FolderError:
+    """The error of a state that could not be saved."""
     is_full = is_disk_full(error)
     problem = f"step {step} was not saved in {folder}"
     action = "free some space" if is_full else "solve this problem"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,8 @@ from cloze.config import one_of
 from cloze.device import resolve_device
 from cloze.nn.fuse import fuse, move_to_device
 from cloze.train.config import Parallelism
+
+T = TypeVar("T")
 
 EXIT_DELAY = 10.0  # seconds that other processes wait after the first one has failed
 
@@ -51,9 +53,7 @@ class DistributedContext:
         finally:
             (failed,) = self.sum_over_processes([failed])
         if failed:
-            # torchrun kills all processes when one ends: the first should report its error before
-            time.sleep(EXIT_DELAY)
-            raise SystemExit(1)
+            exit_after_first()
 
     def sum_over_processes(self, numbers: Sequence[float]) -> list[float]:
         """The sum of each number over the processes."""
@@ -62,6 +62,14 @@ class DistributedContext:
     def max_over_processes(self, numbers: Sequence[float]) -> list[float]:
         """The maximum of each number over the processes."""
         return self._reduce(numbers, dist.ReduceOp.MAX)
+
+    def gather_objects(self, value: T) -> list[T]:
+        """The value of each process, in the order of their ranks; it is sent by pickle."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over the processes, in place and without synchronising."""
@@ -75,6 +83,15 @@ class DistributedContext:
         values = torch.tensor(numbers, dtype=torch.float64)  # exact for counts up to 2⁵³
         dist.all_reduce(values, operation)
         return values.tolist()
+
+
+def exit_after_first() -> NoReturn:
+    """End a process other than the first, which reports the error.
+
+    torchrun kills all processes when one ends, so the first one should have reported it before.
+    """
+    time.sleep(EXIT_DELAY)
+    raise SystemExit(1)
 
 
 SINGLE_PROCESS = DistributedContext()
@@ -183,6 +200,17 @@ def _average_bucket(
 def full_tensor(tensor: Tensor) -> Tensor:
     """Gather a tensor that FSDP has sharded; all processes must call it."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def is_distributed(tensor: Tensor) -> bool:
+    """Whether FSDP has sharded a tensor."""
+    return hasattr(tensor, "full_tensor")
+
+
+def local_rows(tensor: Tensor) -> Tensor:
+    """The rows that this process has of a tensor that FSDP has sharded."""
+    rows: Tensor = tensor.to_local()  # type: ignore[attr-defined]
+    return rows
 
 
 def distribute_like(tensor: Tensor, like: Tensor) -> Tensor:

@@ -23,7 +23,14 @@ from cloze.checkpoint.state import (
 from cloze.errors import FolderError
 from cloze.files import replace_non_finite
 from cloze.train.config import LoopConfig
-from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, distribute_like, full_tensor
+from cloze.train.distributed import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    distribute_like,
+    full_tensor,
+    is_distributed,
+    local_rows,
+)
 from cloze.train.guard import (
     BadStepError,
     ExplosionGuard,
@@ -34,6 +41,7 @@ from cloze.train.guard import (
     suggest_fix,
 )
 from cloze.train.schedule import Progress
+from cloze.train.sharded_state import save_sharded_state
 from cloze.train.step import Step
 
 
@@ -100,7 +108,14 @@ class TrainState:
 def save_training_state(
     state: TrainState, folder: Path, fingerprint: Mapping[str, Any], *, keep: int = 2
 ) -> Path | None:
-    """Save the state as the newest in `folder`; all processes must call it, the first writes."""
+    """Save the state as the newest in `folder`; all processes must call it.
+
+    The first one writes, and returns the path. With FSDP each process writes the rows that it has.
+    """
+    if any(map(is_distributed, _weights(state.model).values())):
+        return save_sharded_state(
+            folder, snapshot_shard(state, fingerprint), state.distributed, keep=keep
+        )
     saved = snapshot(state, fingerprint)
     return None if saved is None else save_state(folder, saved, keep=keep)
 
@@ -131,7 +146,8 @@ def resume_training_state(
     if not serial:
         return None
     path = folder / format_state_name(int(serial), int(step))
-    restore(state, read_state(path), fingerprint)
+    # the first process has just verified it
+    restore(state, read_state(path, is_verified=True), fingerprint)
     return path
 
 
@@ -143,21 +159,48 @@ def snapshot(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState | 
     """
     state.check_pending()
     distributed = state.distributed
-    model = {
-        name: _copy_to_cpu(weight, distributed) for name, weight in _weights(state.model).items()
+    copied = {
+        kind: {name: _copy_to_cpu(tensor, distributed) for name, tensor in tensors.items()}
+        for kind, tensors in _collect_tensors(state).items()
     }
+    return _make_saved_state(state, fingerprint, copied) if distributed.is_first else None
+
+
+def snapshot_shard(state: TrainState, fingerprint: Mapping[str, Any]) -> SavedState:
+    """The part of the state that this process has, and what is not sharded in the first."""
+    state.check_pending()
+    is_first = state.distributed.is_first
+    copied = {
+        kind: {
+            name: (local_rows(tensor) if is_distributed(tensor) else tensor)
+            .detach()
+            .to("cpu", copy=True)
+            .contiguous()
+            for name, tensor in tensors.items()
+            if is_first or is_distributed(tensor)
+        }
+        for kind, tensors in _collect_tensors(state).items()
+    }
+    return _make_saved_state(state, fingerprint, copied)
+
+
+def _collect_tensors(state: TrainState) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a state, by kind and name."""
+    weights = _weights(state.model)  # first: FSDP shards weights again that a forward pass gathered
     moments = {
-        f"{name}.{key}": _copy_to_cpu(value, distributed)
+        f"{name}.{key}": value
         for name, weight in _optimizer_weights(state).items()
         for key, value in state.optimizer.state.get(weight, {}).items()
         if isinstance(value, Tensor)
     }
-    extra = {name: _copy_to_cpu(tensor, distributed) for name, tensor in state.extra.items()}
-    if not distributed.is_first:
-        return None
-    tensors = {"model": model, "optimizer": moments, "guard": {"norms": state.recent_norms.cpu()}}
-    if extra:
-        tensors["extra"] = extra
+    found = {"model": weights, "optimizer": moments}
+    found["guard"] = {"norms": state.recent_norms}
+    return found | ({"extra": state.extra} if state.extra else {})
+
+
+def _make_saved_state(
+    state: TrainState, fingerprint: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
+) -> SavedState:
     return SavedState(
         step=state.progress.step,
         tensors=tensors,
