@@ -102,17 +102,19 @@ def test_a_warning_is_a_line_for_readers(run, process, text, tmp_path):
     assert "warnings.warn" not in ran.stderr
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way):
+@pytest.mark.parametrize(("way", "objective"), [("ddp", "mlm"), ("fsdp", "causal")])
+def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way, objective):
+    causal = ["--pairs=none", "--set=run.fast=true", "--set=objective.kind=causal"]
     settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]
     settings += ["--set=model.attention_dropout=0.0", f"--set=run.parallel={way}"]
+    settings += causal if objective == "causal" else []
     alone = run("pretrain", text, "--out", tmp_path / "one", *settings)
     assert alone.returncode == 0, alone.stderr
     together = torchrun("pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings)
     assert together.returncode == 0, together.stderr
     losses = [
         [
-            row["mlm_loss"]
+            next(value for name, value in row.items() if name.endswith("loss"))
             for row in map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
             if row["kind"] == "train"
         ]

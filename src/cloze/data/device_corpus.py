@@ -5,7 +5,7 @@ inserts [CLS] and [SEP] and masks tokens. So the GPU never waits for data, and a
 same shapes. n token positions, s samples at most, m masked positions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -197,7 +197,11 @@ class CorpusSliceBatches:
 
     def step(self, number: int) -> list[CorpusSliceBatch]:
         """The batches of a training step."""
-        return [self._make_numbered(one) for one in self._batches.batch_numbers(number)]
+        return self.make_batches(self._batches.batch_numbers(number))
+
+    def make_batches(self, numbers: Iterable[int]) -> list[CorpusSliceBatch]:
+        """The training batches with these numbers."""
+        return [self._make_numbered(one) for one in numbers]
 
     def _make_numbered(self, number: int) -> CorpusSliceBatch:
         epoch, index = self._batches.locate(number)

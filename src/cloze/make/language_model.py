@@ -34,7 +34,7 @@ from cloze.make.ngram import train_lm_tokenizer
 from cloze.make.recipe.data import LanguageModelData
 from cloze.make.recipe.language_models import LanguageModelRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, prepare_folder
+from cloze.make.run_folder import check_extras, check_one_process, prepare_folder
 from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
 from cloze.make.sources import check_can_reread, name_sources, no_text_error, resolve_sources
 from cloze.metrics.perplexity import perplexity, score_language_model
@@ -106,6 +106,7 @@ def resume_language(
 
     `sources` gives the text again where it has moved or the recipe could not name it.
     """
+    check_one_process()
     check_extras(recipe.run)
     texts = resolve_sources(sources, recipe.data.sources)
     check_can_reread(texts)

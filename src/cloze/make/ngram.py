@@ -15,7 +15,7 @@ from cloze.config import in_range, one_of, to_mapping
 from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import check_output_path
 from cloze.make.recipe.language_models import NGramRecipe
-from cloze.make.run_folder import replace_model, write_recipe
+from cloze.make.run_folder import check_one_process, replace_model, write_recipe
 from cloze.make.sources import iter_texts, name_sources, resolve_sources
 from cloze.models.configs.ngram import MAX_ORDER
 from cloze.models.language import Vocabulary
@@ -111,6 +111,7 @@ def train_ngram(
         rows = read_rows(sources, text_column=text_column)
         return (text for text in iter_texts(rows, progress) if text.strip())
 
+    check_one_process()
     with lock_folder(target):
         if tokenizer is None:
             check_rereadable(

@@ -13,7 +13,7 @@ from cloze.checkpoint.task import FEATURE_HEAD_FILE, SNAPSHOTS_FILE, TASK_FILE
 from cloze.checkpoint.weights import CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE
 from cloze.checkpoint.word2vec import VOCABULARY_FILE as WORDS
 from cloze.config import to_mapping
-from cloze.errors import FolderError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import PathLike, expand_user, write_text
 from cloze.train.fit import RunOptions
 from cloze.train.loggers import TENSORBOARD, require_tensorboard
@@ -93,6 +93,7 @@ def start_run(
         force: allow a folder that is not empty.
         separate_from: what the run reads and must not overwrite, by what it is ("model").
     """
+    check_one_process()
     folder = check_run_path(out, force)
     for what, path in (separate_from or {}).items():
         if path is not None:
@@ -162,6 +163,17 @@ def check_extras(options: RunOptions) -> None:
     """Check that optional packages are installed before anything is read or overwritten."""
     if options.tensorboard:
         require_tensorboard()
+
+
+def check_one_process() -> None:
+    """Raise if torchrun has started several processes of a run that trains in one."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        raise ConfigError(
+            f"this kind of run trains in one process, and torchrun has started {processes}",
+            fix="start it without torchrun; several processes can pre-train and distill encoders, "
+            "and pre-train GPT",
+        )
 
 
 def write_recipe(folder: Path, recipe: "DataclassInstance | Mapping[str, Any]") -> None:

@@ -34,7 +34,7 @@ from cloze.make.pair_encoding import (
 )
 from cloze.make.recipe.language_models import TranslationRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, prepare_folder
+from cloze.make.run_folder import check_extras, check_one_process, prepare_folder
 from cloze.make.sequence_models import load_or_train_tokenizer, open_base, start_sequence_model
 from cloze.make.sources import UNNAMED, check_standard_input, name_sources
 from cloze.metrics.bleu import compute_bleu
@@ -112,6 +112,7 @@ def resume_translator(
     out: PathLike, recipe: TranslationRecipe, *, callbacks: CallbackList | None = None
 ) -> RunResult:
     """Continue the run in a folder with its recipe."""
+    check_one_process()
     check_extras(recipe.run)
     data = recipe.data
     if UNNAMED in (*data.train, *data.dev) or not data.train:

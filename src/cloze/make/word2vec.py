@@ -14,7 +14,7 @@ from cloze.config import to_mapping
 from cloze.data.sources import Sources, check_rereadable, read_rows
 from cloze.files import PathLike, check_output_path
 from cloze.make.recipe.language_models import Word2VecRecipe
-from cloze.make.run_folder import replace_model, write_recipe
+from cloze.make.run_folder import check_one_process, replace_model, write_recipe
 from cloze.make.sources import name_sources, resolve_sources
 from cloze.models.configs.word2vec import Word2VecConfig
 from cloze.models.word2vec import WordVectors
@@ -92,6 +92,7 @@ def train_word2vec(
 
     with ExitStack() as stack:
         if folder is not None:
+            check_one_process()
             stack.enter_context(lock_folder(folder))
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="cloze-words-"))
         encoded = encode_corpus(texts, text, Path(temporary), progress=progress)

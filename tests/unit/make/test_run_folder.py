@@ -12,13 +12,15 @@ import cloze
 from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
-from cloze.errors import FolderError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import LOCK_FILE
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.dispatch import finetune
 from cloze.make.ngram import train_ngram
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.pretrain.plan import plan
+from cloze.make.recipe.complete import recipe
+from cloze.make.recipe.pretrain import is_fast
 from cloze.make.resume import resume
 from cloze.make.run_folder import clear_run
 from cloze.make.word2vec import train_word2vec
@@ -346,3 +348,23 @@ def test_disks_and_systems_without_locks(tmp_path, monkeypatch):
     with lock_folder(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b").is_dir()
     assert not (tmp_path / "a").exists(), "nothing came of it"
+
+
+@pytest.mark.parametrize("family", ["lstm", "ngram", "word2vec"])
+def test_what_trains_in_one_process_is_told_so_under_torchrun(tmp_path, monkeypatch, family):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    (tmp_path / "t.txt").write_text("a cat sat\nthe dog slept\n" * 20)
+    with raises(ConfigError, "one process", "2", fix="torchrun"):
+        cloze.pretrain(tmp_path / "t.txt", tmp_path / "m", family=family, progress=False)
+    rows = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}] * 9
+    with raises(ConfigError, "one process", "2", fix="torchrun"):
+        cloze.finetune("classify", "cloze-en", rows, tmp_path / "m", progress=False)
+    assert not (tmp_path / "m").exists()
+
+
+def test_batches_of_other_objectives_cannot_be_shared():
+    with raises(ConfigError, "detection", "2", fix="causal"):
+        is_fast(recipe("fast", settings=["objective.kind=detection"]), "cpu", 2)
+    with raises(ConfigError, "run.fast", fix="leave"):
+        is_fast(recipe("fast", settings=["objective.kind=mlm", "run.fast=true"]), "cpu", 2)
+    assert is_fast(recipe("gpt"), "cpu", 2)

@@ -42,7 +42,7 @@ from cloze.make.finetune.trials import (
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
 from cloze.make.recipe.transfer import TransferConfig
-from cloze.make.run_folder import check_extras, prepare_folder, start_run
+from cloze.make.run_folder import check_extras, check_one_process, prepare_folder, start_run
 from cloze.make.sources import UNNAMED, check_standard_input, resolve_model_name
 from cloze.models.configs.ulmfit import ULMFiTConfig
 from cloze.models.registry import resolve
@@ -128,6 +128,7 @@ def resume_finetune(
     Finished trials are not repeated.
     """
     folder, init_from, data = Path(out), recipe.model.init_from, recipe.data
+    check_one_process()
     check_extras(recipe.run)
     if UNNAMED in (init_from, *data.train, *data.dev):
         raise InputError(

@@ -241,7 +241,8 @@ def training_state(
     with gradient_checkpointing(blocks) if recipe.run.gradient_checkpointing else nullcontext():
         module = setup.trained_module()
         is_static = setup.is_resident and setup.model.module.supports_varlen
-        if is_static and distributed.device.type == "cuda":
+        is_alone = distributed.world_size == 1
+        if is_static and is_alone and distributed.device.type == "cuda":
             from cloze.train.compiled import compile_encoders
 
             (compile_encoders if setup.can_compile else fuse)(module)

@@ -98,9 +98,10 @@ class PretrainingSetup:
         """This process's batches of one step of a phase, masked unless the device masks them."""
         source = self.phases[phase]
         if source.resident is not None:
-            return self._assign_objective(
-                source.resident.step(number), source.batches.batch_numbers(number)
+            numbers = source.batches.batch_numbers(
+                number, rank=distributed.rank, world_size=distributed.world_size
             )
+            return self._assign_objective(source.resident.make_batches(numbers), numbers)
         return [
             self._mask(batch, self.masking, seed=source.seed)
             for batch in source.batches.step(

@@ -256,16 +256,21 @@ def check_processes(recipe: EncoderRecipe, processes: int) -> None:
 
 
 def is_fast(recipe: EncoderRecipe, device: str, processes: int) -> bool:
-    """Whether batches are made on the device and the model is compiled."""
-    if recipe.run.fast and processes > 1:
-        raise ConfigError("run.fast supports only one process", fix="leave run.fast out")
-    fast = recipe.run.fast
-    if fast is None:
-        fast = processes == 1 and device == "cuda" and recipe.run.dtype == "bfloat16"
-    if recipe.objective.kind != "mlm" and not fast:
+    """Whether batches are made on the device and, by one process, the model is compiled."""
+    kind, fast = recipe.objective.kind, recipe.run.fast
+    if processes > 1 and kind not in ("mlm", "causal"):
         raise ConfigError(
-            f"objective.kind {recipe.objective.kind!r} needs batches that are made on the device, "
-            "by one process",
+            f"objective.kind {kind!r} supports only one process, and there are {processes}",
+            fix='start it without torchrun, or set objective.kind to "mlm" or "causal"',
+        )
+    if processes > 1 and fast and kind == "mlm":
+        raise ConfigError("run.fast supports only one process", fix="leave run.fast out")
+    if fast is None:
+        is_alone = processes == 1 and device == "cuda" and recipe.run.dtype == "bfloat16"
+        fast = is_alone or (processes > 1 and kind == "causal")
+    if kind != "mlm" and not fast:
+        raise ConfigError(
+            f"objective.kind {kind!r} needs batches that are made on the device",
             fix="train on one GPU (--dtype bfloat16), make them on this device nevertheless "
             '(--set run.fast=true), or set objective.kind to "mlm"',
         )
