@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from cloze.errors import FolderError, InputError
-from cloze.files import LOCK_FILE, fcntl, read_json, write_json, write_text
+from cloze.files import LOCK_FILE, read_json, write_json, write_text
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -128,7 +128,7 @@ class PartFolder:
 
 @contextmanager
 def open_part_folder(path: Path, job: Mapping[str, Any], *, force: bool) -> Iterator[PartFolder]:
-    """Open the folder of a job, locked; parts of an earlier run of the same job are kept.
+    """Open the folder of a job, which is locked; parts of an earlier run of it are kept.
 
     With `force` results of another job are removed; other files never are.
     """
@@ -139,20 +139,19 @@ def open_part_folder(path: Path, job: Mapping[str, Any], *, force: bool) -> Iter
             f"{path} contains files that are not results of a job ({min(others)})",
             fix="choose a new or an empty folder",
         )
-    with _lock(path):
-        job = json.loads(json.dumps(job))  # tuples become lists
-        theirs, parts = _read_known(path)
-        if theirs != job:
-            if parts and not force:
-                raise InputError(
-                    f"{path} contains results of another job: {_describe_change(theirs, job)}",
-                    fix="choose another folder, or overwrite the results with --force "
-                    "(force=True in Python)",
-                )
-            parts = {}
-        folder = PartFolder(path, job, parts)
-        folder.start()
-        yield folder
+    job = json.loads(json.dumps(job))  # tuples become lists
+    theirs, parts = _read_known(path)
+    if theirs != job:
+        if parts and not force:
+            raise InputError(
+                f"{path} contains results of another job: {_describe_change(theirs, job)}",
+                fix="choose another folder, or overwrite the results with --force "
+                "(force=True in Python)",
+            )
+        parts = {}
+    folder = PartFolder(path, job, parts)
+    folder.start()
+    yield folder
 
 
 def _is_own(name: str) -> bool:
@@ -190,21 +189,3 @@ def _describe_change(theirs: Any, ours: Mapping[str, Any]) -> str:  # noqa: ANN4
         return "its description is damaged"
     changed = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     return f"{', '.join(changed)} {'differs' if len(changed) == 1 else 'differ'}"
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One job at a time; where the file system has no locks, nothing is locked."""
-    with (folder / LOCK_FILE).open("a") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise FolderError(
-                    f"another process is writing to {folder}",
-                    fix="wait until it has ended, or choose another folder",
-                ) from None
-            except OSError:
-                pass
-        yield
-        (folder / LOCK_FILE).unlink(missing_ok=True)

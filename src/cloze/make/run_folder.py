@@ -1,5 +1,6 @@
 """The folder of a run: its lock, what older runs left there, and the recipe file."""
 
+import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress

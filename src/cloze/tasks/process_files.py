@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cloze.checkpoint.atomic import lock_folder
 from cloze.config import in_range
 from cloze.data.input_files import find_files, split_endings
 from cloze.data.labelled.examples import Origin, TextExample
@@ -309,7 +310,10 @@ def _write_folder(
     """Let the workers write a part for each block that has none."""
     fields, path = INPUTS[function.name], Path(absolute_path(out))
     job = {**function.describe(), "block_rows": block_rows}
-    with open_part_folder(path, job, force=force) as folder:
+    with (
+        lock_folder(path, work="writing to"),
+        open_part_folder(path, job, force=force) as folder,
+    ):
 
         def plan() -> Iterator[_PlannedPart | Part]:
             for number, block in enumerate(blocks):

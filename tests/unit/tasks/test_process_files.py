@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.checkpoint.atomic import lock_folder
 from cloze.data import result_parts
 from cloze.errors import ConfigError, FolderError, InputError
 from helpers import raises, tiny_model
@@ -183,14 +184,12 @@ def test_folders_of_other_things_are_left_alone(folder, tmp_path):
 
 
 def test_one_job_at_a_time(folder, tmp_path):
-    with (
-        result_parts.open_part_folder(tmp_path / "v", {}, force=False),
-        raises(FolderError, "another process"),
-    ):
+    with lock_folder(tmp_path / "v"), raises(FolderError, "another process"):
         process(folder, tmp_path / "v")
 
 
 def test_a_part_that_is_not_on_this_machine(tmp_path):
+    (tmp_path / "v").mkdir()
     with result_parts.open_part_folder(tmp_path / "v", {}, force=False) as opened:
         part = result_parts.Part(
             name="part-000000.parquet", key="", rows=1, failed=0, truncated=0, truncated_chars=0
