@@ -136,13 +136,13 @@ def test_if_all_states_are_damaged_none_is_used_or_removed(tmp_path):
 def test_the_last_good_state_is_kept_until_a_newer_one_is_verified(tmp_path, monkeypatch):
     """A disk that lies: what was just written reads back as something else."""
     good = save_state(tmp_path, numbered(1), keep=1)
-    write = room._write
+    write = room.write_manifest
 
-    def lying(work, state):
-        write(work, state)
+    def lying(work, state, files):
+        write(work, state, files)
         (work / "model.safetensors").write_bytes(b"something else")
 
-    monkeypatch.setattr(room, "_write", lying)
+    monkeypatch.setattr(room, "write_manifest", lying)
     with raises(FolderError, "model.safetensors", "14"):
         save_state(tmp_path, numbered(2), keep=1)
     with pytest.warns(DamagedStateWarning):
