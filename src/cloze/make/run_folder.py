@@ -94,7 +94,6 @@ def start_run(
         force: allow a folder that is not empty.
         separate_from: what the run reads and must not overwrite, by what it is ("model").
     """
-    check_one_process()
     folder = check_run_path(out, force)
     for what, path in (separate_from or {}).items():
         if path is not None:
@@ -173,7 +172,7 @@ def check_one_process() -> None:
         raise ConfigError(
             f"this kind of run trains in one process, and torchrun has started {processes}",
             fix="start it without torchrun; several processes can pre-train and distill encoders, "
-            "and pre-train GPT",
+            "pre-train GPT, and train sentence embeddings (finetune embed)",
         )
 
 

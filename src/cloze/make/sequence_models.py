@@ -18,7 +18,7 @@ from cloze.errors import ConfigError
 from cloze.files import PathLike
 from cloze.make.recipe.language_models import SequenceModelRecipe
 from cloze.make.recipe.model import detect_family
-from cloze.make.run_folder import start_run
+from cloze.make.run_folder import check_one_process, start_run
 from cloze.make.sources import resolve_model_name
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.word_characters import load_tokenizer
@@ -47,6 +47,7 @@ def start_sequence_model(
     if vocabulary is not None:
         load_vocabulary(vocabulary)
     separate = {"model": recipe.model.init_from, "vocabulary": vocabulary}
+    check_one_process()
     with start_run(out, force=force, separate_from=separate) as folder:
         yield folder, recipe, base
 

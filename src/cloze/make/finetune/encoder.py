@@ -97,6 +97,7 @@ def finetune_encoder(
         transfer=_name_word_vectors(recipe.transfer),
         language_model=name_texts(recipe.language_model),
     )
+    check_one_process()
     check_standard_input([*data.train, *data.dev])
     check_extras(made.run)
     check_stages(made, has_model=model is not None)
