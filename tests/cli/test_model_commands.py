@@ -370,3 +370,26 @@ def test_the_command_writes_the_real_checkpoint_s_vectors(run, minilm, tmp_path)
 
     theirs = SentenceTransformer(str(minilm), device="cpu").encode(texts)
     assert np.abs(np.load(tmp_path / "v.npy") - theirs).max() <= 1e-5
+
+
+def test_a_folder_of_parts_is_continued(run, folder, tmp_path):
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    command = ("embed", folder, "-f", tmp_path / "t.txt", "--out", tmp_path / "v", "--json")
+    ran = run(*command, "--block-rows", "2")
+    assert ran.returncode == 0, ran.stderr
+    told = {"out": str(tmp_path / "v"), "count": 3, "truncated": 0, "failed": 0}
+    assert json.loads(ran.stdout) == told | {"parts": 2, "reused": 0}
+    (tmp_path / "v" / "part-000001.parquet").unlink()
+    ran = run(*command, "--block-rows", "2")
+    assert json.loads(ran.stdout) == told | {"parts": 2, "reused": 1}
+    check_mentions(ran.stderr, "3 of 3 texts", "1 of 2 parts existed")
+    ran = run(*command, "--block-rows", "3")
+    assert ran.returncode == 1
+    check_mentions(ran.stderr, "block_rows", "--force")
+
+
+@pytest.mark.parametrize("option", [["--engine", "ray"], ["--workers", "2"], ["--block-rows", "9"]])
+def test_options_of_large_data_need_an_output(run, folder, option):
+    ran = run("embed", folder, "a", *option)
+    assert ran.returncode == 2
+    check_mentions(ran.stderr, option[0], "--out")

@@ -1,5 +1,7 @@
 """Blocks in this process; those of Ray are in tests/unit/tasks/test_process_files.py."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from block_jobs import Doubled
 from cloze.data.map_blocks import ExecutorOptions, cut_blocks, map_blocks
 from cloze.data.ray_workers import _plan_workers
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, InputError, MissingExtraError
 from helpers import raises
 
 
@@ -72,3 +74,9 @@ def test_workers_that_would_wait_forever_are_rejected():
         _plan_workers({"CPU": 8.0}, ExecutorOptions(engine="ray", workers=9))
     with raises(ConfigError, "GPUs", "0", fix="cpu"):
         _plan_workers({"CPU": 8.0}, ExecutorOptions(engine="ray", use_gpu=True))
+
+
+def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with raises(MissingExtraError, "ray", fix="cloze[ray]"):
+        list(map_blocks(Doubled(tmp_path), [[0]], ExecutorOptions(engine="ray")))
