@@ -11,9 +11,9 @@ needs little CPU time (bench/serve_client.py). Offline is `cloze.embed` of a lis
 - `1 text`, `32 texts`: sentences per second with so many texts in a request, and the part of the
   offline throughput; the best number of connections counts.
 - `p50`, `p99`: milliseconds of a request with one text, one connection.
+- `FastAPI loop`: around sentence-transformers, with batches (bench/serve_baseline.py).
 - `at equal p99`: sentences per second with one text in a request, at the largest number of
-  connections with which the p99 is not above that of the loop around sentence-transformers at its
-  best throughput.
+  connections with which the p99 is not above that of the FastAPI loop at its best throughput.
 - `CPU ms`: CPU time of the server for a text, one text in a request, most connections; less than
   the others, it does not depend on what else the machine does. Offline: below the table.
 - `cold start`: seconds from starting the process to the first answer. `memory`: MB, proportional
@@ -118,7 +118,7 @@ def list_commands(args: argparse.Namespace, model: str, source: str) -> dict[str
                 *("--no-bettertransformer", "--log-level", "error"),
             ]
         baseline = str(HERE / "serve_baseline.py")
-        found["sentence-transformers, FastAPI loop"] = [python, baseline, source, "PORT"]
+        found["FastAPI loop"] = [python, baseline, source, "PORT"]
     return found
 
 
@@ -242,7 +242,7 @@ def make_table(rows: list[Row]) -> Table:
             f"{many / row.offline:.0%}",
             f"{one.quantile(0.5):.1f}",
             f"{one.quantile(0.99):.1f}",
-            "" if limit is None else f"{row.at_p99(limit):,.0f} (≤ {limit:.0f} ms)",
+            "" if limit is None else f"{row.at_p99(limit):,.0f}",
             f"{row.cpu:.1f}",
             f"{row.cold_start:.1f}",
             f"{row.memory:,.0f}",
@@ -253,7 +253,7 @@ def make_table(rows: list[Row]) -> Table:
 def find_p99_limit(rows: list[Row], model: str) -> float | None:
     """The p99 of the loop around sentence-transformers at its best throughput."""
     for row in rows:
-        if row.model == model and row.server.startswith("sentence-transformers"):
+        if row.model == model and row.server == "FastAPI loop":
             best = max(row.single.values(), key=lambda load: load.rate)
             return best.quantile(0.99)
     return None
@@ -320,11 +320,13 @@ def main() -> None:
             if row.model == model:
                 row.offline = max(offline[0], again[0])
     curves = draw_curves(rows, args.out)
+    limits = {row.model: find_p99_limit(rows, row.model) for row in rows}
     offlines = {row.model: row.offline for row in rows}
     print_result(
         make_table(rows),
         "offline, cloze.embed: "
         + ", ".join(f"{k} {v:,.0f} ({cpus[k]:.1f} CPU ms)" for k, v in offlines.items()),
+        "equal p99: " + ", ".join(f"{k} {v:.0f} ms" for k, v in limits.items() if v is not None),
         f"{len(texts):,} sentences, {sum(map(len, texts)) / len(texts):.0f} characters each; "
         f"{os.cpu_count()} cores; {versions('torch', 'sentence-transformers', 'infinity-emb')}",
         "curves: " + ", ".join(map(str, curves)),

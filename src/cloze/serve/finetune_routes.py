@@ -68,7 +68,7 @@ class FinetuneRequest(BaseModel):
     """A job: a task, a model to start from, and files that were uploaded."""
 
     model_config = ConfigDict(extra="forbid")
-    task: Literal["classify", "tag", "answer", "choose", "translate", "summarize"]
+    task: Literal["classify", "tag", "answer", "choose", "embed", "translate", "summarize"]
     model: str = Field(description="Name of a model of the server to start from.")
     train: str = Field(description="Id of a file with training data.")
     dev: str | None = Field(None, description="Id of a file with dev data. Default: a tenth.")

@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 import time
+from typing import get_args
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ import cloze
 from cloze.errors import ConfigError
 from cloze.serve.config import ServeConfig
 from cloze.serve.finetune_jobs import FinetuneJob, JobStore
-from cloze.serve.finetune_routes import FinetuneOptions
+from cloze.serve.finetune_routes import FinetuneOptions, FinetuneRequest
 from helpers import raises
 from servers import run_server
 
@@ -162,9 +163,12 @@ def test_files_jobs_and_names_are_limited(tmp_path, monkeypatch):
     wait_for(store, "a", "cancelled")
 
 
-def test_options_are_flags_of_the_command():
+def test_tasks_and_options_are_those_of_the_command():
     from cloze.cli.finetune import finetune
     from cloze.cli.flags import add_flags
+    from cloze.make.recipe.finetune import TASKS
+
+    assert get_args(FinetuneRequest.model_fields["task"].annotation) == TASKS
 
     flags = add_flags(finetune, "finetune").__signature__.parameters
     assert FinetuneOptions.model_fields.keys() <= flags.keys()
