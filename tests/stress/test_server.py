@@ -54,7 +54,12 @@ async def send(connection, url, body):
 
 
 def read_metric(url, pattern):
-    return sum(map(float, re.findall(rf"^{pattern} (.*)", httpx.get(f"{url}/metrics").text, re.M)))
+    return sum(
+        map(
+            float,
+            re.findall(rf"^{pattern} (.*)", httpx.get(f"{url}/metrics", timeout=60).text, re.M),
+        )
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -222,8 +227,8 @@ def test_a_chunked_gigabyte_is_refused_early(tmp_path):
         assert status == 413
         assert sent <= 64 << 20
         assert read_memory(process.pid) < before + 64
-        assert httpx.get(f"{url}/health").status_code == 200
-        assert 'code="body_too_large"} 1.0' in httpx.get(f"{url}/metrics").text
+        assert httpx.get(f"{url}/health", timeout=60).status_code == 200
+        assert 'code="body_too_large"} 1.0' in httpx.get(f"{url}/metrics", timeout=60).text
 
 
 def test_clients_that_leave_give_back_their_tokens(tmp_path):

@@ -46,7 +46,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_metrics_stay(folder):
             assert second in list_children(process.pid)
             time.sleep(10)  # a worker that ends sooner counts as one that cannot start
             assert send(0) == 200
-            assert count_requests(httpx.get(f"{url}/metrics").text) == 21 + round_
+            assert count_requests(httpx.get(f"{url}/metrics", timeout=60).text) == 21 + round_
 
 
 def test_workers_end_with_their_parent(folder):
