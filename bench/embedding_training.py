@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--held-out", default=HELD_OUT, help="text for MLM accuracy")
     parser.add_argument("--held-out-documents", type=int, default=200)
     parser.add_argument("--make-pairs", nargs="+", default=KINDS)
-    parser.add_argument("--pairs-per-document", type=int, default=16)
+    parser.add_argument("--pairs-per-document", type=int, default=256)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--batch-size", type=int, default=4096)
     parser.add_argument("--part-tokens", type=int, default=131_072)
@@ -104,7 +104,7 @@ def train(args: argparse.Namespace, tests: "Tests") -> dict[str, Any]:
         "embedding.max_length=512",
         "run.eval_every=250",
         "run.save_minutes=1000",
-        *(["run.dtype=bfloat16"] if is_gpu else []),
+        *(["run.dtype=bfloat16", "run.eval_batch_tokens=65536"] if is_gpu else []),
         *args.set,
     ]
     since = time.monotonic()

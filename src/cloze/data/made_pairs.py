@@ -12,6 +12,7 @@ a document, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from cloze.data.config import PairKind
@@ -56,9 +57,15 @@ def make_pair_examples(
     seed: int = 0,
     max_per_document: int | None = None,
 ) -> Iterator[PairExample]:
-    """The pairs of each document: of every kind, at most `max_per_document` random ones."""
+    """The pairs of each document: of every kind, at most `max_per_document` random ones.
+
+    They are from as many random paragraphs, so that a long document takes no longer.
+    """
     for number, document in enumerate(documents):
         rng = make_generator(seed, 0, Purpose.PAIRS, number)
+        if max_per_document is not None and len(document) > max_per_document + 1:
+            places = sorted(rng.permutation(len(document) - 1)[:max_per_document].tolist())
+            document = [document[0], *(document[place + 1] for place in places)]
         for kind in kinds:
             found = list(_MAKERS[kind](document, rng.random))
             if max_per_document is not None and len(found) > max_per_document:
@@ -112,6 +119,7 @@ def _paragraphs(document: Document) -> Document:
     return document[1:] if len(document) > 1 else document
 
 
+@lru_cache(maxsize=1 << 14)  # several kinds of pairs use the same paragraphs
 def _sentences(paragraph: str) -> list[str]:
     return [one for one in split_sentences(paragraph) if len(one.split()) >= MIN_WORDS]
 

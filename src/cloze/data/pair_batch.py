@@ -20,7 +20,7 @@ from cloze.data.packing import pack_sequences
 
 LOSS_NAME = "embed"
 MISSING = -1  # a row has no text in this column
-_MIN_TOKENS = 8  # per text, on average, in rows of a fixed shape
+_MIN_TOKENS = 16  # per text, on average, in rows of a fixed shape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

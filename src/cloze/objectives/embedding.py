@@ -20,7 +20,7 @@ from cloze.nn.layout import Packed, Varlen
 from cloze.nn.pooling import pool_packed, pool_segments
 from cloze.objectives.contrastive import ContrastiveLoss
 from cloze.objectives.core import JointOutput, Terms, copy_to_device, scale_gradient
-from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy
+from cloze.objectives.fused_cross_entropy import CHUNK_SIZE, fused_linear_cross_entropy
 from cloze.objectives.masking import Masking, mask_row
 
 MLM_CHUNK_SIZE = 2048  # positions whose logits over the vocabulary are in memory together
@@ -96,8 +96,9 @@ class EmbeddingObjective:
         )
         hidden = model(masked.ids, row.layout)
         operands = model.lm_head_operands(hidden.index_select(0, masked.positions))  # m d
+        chunk = CHUNK_SIZE if is_static else MLM_CHUNK_SIZE
         loss, hits = fused_linear_cross_entropy(
-            *operands, masked.targets, chunk=MLM_CHUNK_SIZE, is_static=is_static
+            *operands, masked.targets, chunk=chunk, is_static=is_static
         )
         return {"mlm": scale_gradient(loss, self.mlm_weight), "mlm.accuracy": hits}
 

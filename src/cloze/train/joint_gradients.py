@@ -47,7 +47,7 @@ def accumulate_joint_gradients(
     (most,) = state.distributed.max_over_processes([len(parts)])
     with _agree_on_memory(state):
         if most == 1:  # its graph is kept
-            with joint.context(0) as rng, _average_if(state, average):
+            with joint.seed(0) as rng, _average_if(state, average), joint.autocast():
                 outputs = [state.learner(parts[0], rng)]
             own = [outputs[0].vectors.detach()]
         else:
@@ -55,8 +55,9 @@ def accumulate_joint_gradients(
     means, gradients = joint.compute_loss(own, counts)
     for index, (part, gradient) in enumerate(zip(parts, gradients, strict=True)):
         is_averaged = average and index == len(parts) - 1
-        with joint.context(index) as rng, _average_if(state, is_averaged):
-            output: JointOutput = outputs[index] if outputs else state.learner(part, rng)
+        with joint.seed(index) as rng, _average_if(state, is_averaged):
+            with joint.autocast():
+                output: JointOutput = outputs[index] if outputs else state.learner(part, rng)
             terms = {
                 name: total / (counts[get_count_name(name)] or 1)
                 for name, total in output.terms.items()
@@ -77,24 +78,26 @@ class _JointStep:
     def __init__(self, state: TrainState, objective: JointObjective, parts: Sequence[Any]) -> None:
         self._state, self._objective, self._parts = state, objective, parts
 
-    @contextmanager
-    def context(self, index: int) -> Iterator[torch.Generator]:
-        """Random numbers and precision of a part: the same in both passes."""
+    def seed(self, index: int) -> AbstractContextManager[torch.Generator]:
+        """The random numbers of a part: the same in both passes."""
         state = self._state
         key = (state.config.seed, state.progress.step, state.distributed.rank, index)
-        with (
-            seed_rng(state.device, *key) as rng,
-            autocast(state.config.dtype, state.device),
-        ):
-            yield rng
+        return seed_rng(state.device, *key)
 
-    @torch.no_grad()
+    def autocast(self) -> AbstractContextManager[object]:
+        """The precision of a forward pass."""
+        return autocast(self._state.config.dtype, self._state.device)
+
     def embed_parts(self) -> list[Tensor]:
-        """The vectors of each part (b d)."""
-        found = []
+        """The vectors of each part (b d), without a graph.
+
+        A compiled model runs as in the second pass, because without gradients it would be another
+        program, whose dropout may draw other numbers; the graph of each part is freed at once.
+        """
+        model, found = self._state.model, []
         for index, part in enumerate(self._parts):
-            with self.context(index):
-                found.append(self._objective.embed(self._state.model, part))
+            with self.seed(index), self.autocast(), torch.set_grad_enabled(_is_compiled(model)):
+                found.append(self._objective.embed(model, part).detach())
         return found
 
     def compute_loss(
@@ -117,6 +120,10 @@ class _JointStep:
         # all processes compute the same loss, and what they report is added
         shares = {name: mean.detach() / distributed.world_size for name, mean in means.items()}
         return shares, [gradient[index % len(gradient)] for index in indices]
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(getattr(part, "_compiled_call_impl", None) is not None for part in model.modules())
 
 
 @contextmanager
