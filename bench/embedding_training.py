@@ -84,7 +84,9 @@ def main() -> None:
         if args.rehearse:
             reduce(args, Path(temporary))
         tests = Tests(args.data, args.held_out, args.held_out_documents, small=args.rehearse)
-        before = tests.score(cloze.load(args.model, device=args.device))
+        model = cloze.load(args.model, device=args.device)
+        args.longest = min(512, model.module.max_positions)
+        before = tests.score(model)
         report("before", before)
         rows: dict[str, Any] = {"before": before}
         if not args.scores_only:
@@ -101,7 +103,7 @@ def train(args: argparse.Namespace, tests: "Tests") -> dict[str, Any]:
     is_gpu = args.device.startswith("cuda")
     settings = [
         f"data.pairs_per_document={args.pairs_per_document}",
-        "embedding.max_length=512",
+        f"embedding.max_length={args.longest}",
         "run.eval_every=250",
         "run.save_minutes=1000",
         *(["run.dtype=bfloat16", "run.eval_batch_tokens=65536"] if is_gpu else []),
@@ -119,7 +121,7 @@ def train(args: argparse.Namespace, tests: "Tests") -> dict[str, Any]:
         minutes=args.minutes,
         batch_size=args.batch_size,
         part_tokens=args.part_tokens if is_gpu else min(args.part_tokens, 4096),
-        max_length=args.max_length,
+        max_length=min(args.max_length, args.longest),
         lr=args.lr,
         scale=args.scale,
         mlm_weight=args.mlm_weight,
