@@ -70,6 +70,7 @@ def test_commands_options_and_values_are_suggested():
             "decoder-summarize",
             "decoder-translate",
             "decoder",
+            "embed",
             "features",
             "finetune",
             "seq2seq",

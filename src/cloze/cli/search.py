@@ -66,6 +66,11 @@ def search(
     """Find the documents of an index that fit a query."""
     given = [row.text for row in read_inputs(queries, files, text_column)]
 
+    from cloze.files import expand_user
+    from cloze.retrieval.folder import read_manifest
+
+    read_manifest(expand_user(folder))  # a mistake is reported before torch is imported
+
     from cloze.tasks.search import open_index, search
 
     second = None
