@@ -8,6 +8,7 @@ from cloze.retrieval.bm25 import find_terms
 from cloze.text.sentences import find_sentence_spans
 
 MAX_CHARS = 300  # of a snippet
+_MAX_SCORED = 3  # texts whose sentences are scored, which takes longer than the search itself
 _FUNCTION_WORDS = {  # they say little about a sentence
     *("a", "an", "and", "are", "as", "at", "be", "but", "by", "can", "did", "do", "does", "for"),
     *("from", "had", "has", "have", "how", "if", "in", "into", "is", "it", "its", "no", "not"),
@@ -30,7 +31,7 @@ def make_snippets(
     """The snippet of each text.
 
     The best sentence shares the rarest terms with the query; rare among the sentences of all texts.
-    Of texts that share none, `score` compares the sentences with the query, and without it the
+    Of the first texts that share none, `score` compares the sentences with the query; of others the
     first sentence is taken.
     """
     spans = [find_sentence_spans(text) or [(0, len(text))] for text in texts]
@@ -39,6 +40,7 @@ def make_snippets(
         for some in _score_by_terms(texts, spans, {*terms} - _FUNCTION_WORDS or {*terms})
     ]
     missing = [n for n, found in enumerate(best) if found is None and len(spans[n]) > 1]
+    missing = missing[:_MAX_SCORED]
     if score is not None and missing:
         sentences = [texts[n][start:end] for n in missing for start, end in spans[n]]
         scores = iter(score(sentences))
