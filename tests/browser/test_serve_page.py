@@ -531,3 +531,21 @@ def test_a_server_that_has_ended_is_named(browser, models, tmp_path):
     assert "The server does not answer." in page.problem
     assert "cloze serve" in page.problem
     assert all("ERR_" in one for one in browser.errors())
+
+
+def test_documents_of_an_index_are_found(browser, models, tmp_path):
+    folders = save_models({"mlm": models["mlm"]}, tmp_path)
+    rows = [
+        {"id": "<b>a</b>", "text": "The 👩‍👩‍👧 cat sat. The dog ran <img src=x onerror=alert(1)>."},
+        {"id": "b", "title": "Mats", "text": "A mat."},
+    ]
+    made = cloze.index(str(folders["mlm"]), rows, tmp_path / "notes", store="exact")
+    with run_server(folders, indexes=(made.folder,)) as server:
+        page = Page(browser, server).open("search", "mlm", {"query": "dog", "mode": "bm25"})
+        (hit,) = cloze.search(made.folder, "dog", mode="bm25").hits
+        start, end = hit.highlight
+        assert page.texts(".hits mark") == [hit.snippet[start:end]]
+        assert page.texts(".hits strong") == ["<b>a</b>"]
+        page.check()
+        page.open("search", "mlm", {"query": "nothing here", "mode": "bm25"})
+        assert "Nothing was found." in page.texts(".output p")
