@@ -19,9 +19,9 @@ from cloze.retrieval.bm25 import K1, B
 from cloze.retrieval.store import Chunk, Hit, StoredDocument, Vectors, list_terms
 
 _NAME = re.compile(r"cloze_[0-9a-f]{16}")
-_MIN_INDEXED = 5_000  # chunks, below which every vector is compared
+_MIN_INDEXED = 250_000  # chunks, below which every vector is compared: a graph finds fewer
 _MAX_LISTED = 20_000  # documents of a filter up to which every vector of them is compared
-_EF_SEARCH, _MAX_EF_SEARCH = 100, 1000  # candidates in the graph of vectors
+_EF_SEARCH, _MAX_EF_SEARCH = 400, 1000  # candidates in the graph of vectors
 _CREATE = """
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE TABLE {documents} (
