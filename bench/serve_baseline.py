@@ -10,7 +10,9 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from fastapi import FastAPI, Request, Response
 from sentence_transformers import SentenceTransformer
 
 MAX_TEXTS, WAIT_SECONDS = 32, 0.002
+THREAD = ThreadPoolExecutor(1)  # torch has a pool of threads for each thread that calls it
 Job = tuple[list[str], asyncio.Future[Any]]
 Queue = asyncio.Queue[Job]
 
@@ -38,9 +41,8 @@ async def work(queue: Queue, model: SentenceTransformer) -> None:
     while True:
         jobs = await collect(queue)
         texts = [text for some, _ in jobs for text in some]
-        vectors = await asyncio.to_thread(
-            model.encode, texts, batch_size=MAX_TEXTS, normalize_embeddings=True
-        )
+        encode = partial(model.encode, batch_size=MAX_TEXTS, normalize_embeddings=True)
+        vectors = await asyncio.get_running_loop().run_in_executor(THREAD, encode, texts)
         start = 0
         for some, future in jobs:
             if not future.done():
