@@ -30,7 +30,7 @@ def test_close_to_the_exact_product(count, size):
     torch.testing.assert_close(Int8Linear(weight, bias).add(x, found), found + bias + found)
 
 
-@pytest.mark.parametrize("activation", LOWEST, ids=str)
+@pytest.mark.parametrize("activation", LOWEST, ids=range(len(LOWEST)))
 def test_the_lowest_value_of_an_activation(activation):
     values = activation(torch.linspace(-20, 20, 200_001))
     assert values.min() >= LOWEST[activation]
