@@ -24,6 +24,7 @@ from rich.table import Table
 
 import cloze
 from cloze.data.sources import read_rows
+from cloze.plot.format import format_percent
 from cloze.retrieval.chunks import split_chunks
 from cloze.retrieval.exact import search_exact
 from cloze.tasks.index import embed_chunks
@@ -184,7 +185,7 @@ def main():
         table.add_row(
             name,
             f"{row['chunks_per_second']:.0f}",
-            f"{row['model_fraction']:.1%}",
+            format_percent(row["model_fraction"]),
             f"{row['query_ms']:.1f}",
             f"{row['store_ms']:.2f}",
             "–" if hybrid is None else f"{hybrid:.1f}",

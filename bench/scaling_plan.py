@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cloze.plot.format import format_percent
+
 
 class Measured(NamedTuple):
     """A number, what it is, and where it was measured."""
@@ -142,7 +144,7 @@ def plan_network() -> str:
         computing = micro * get("tokens of a step") / get("BERT-base, training, length 128")
         sending = sent / factor("network")
         share = computing / (computing + sending)
-        rows.append((f"{micro}", computing * 1000, sending * 1000, f"{share:.0%}"))
+        rows.append((f"{micro}", computing * 1000, sending * 1000, format_percent(share, 0)))
     header = ("micro-batches per step and GPU", "computing, ms", "gradients, ms", "of full speed")
     return format_table(header, rows)
 

@@ -42,6 +42,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from rich.table import Table
 from serve_client import Load, make_request, run_load
 
+from cloze.plot.format import format_percent
 from common import TEXT, minilm, print_result, versions
 
 HERE = Path(__file__).resolve().parent
@@ -237,9 +238,9 @@ def make_table(rows: list[Row]) -> Table:
             row.model,
             row.server,
             f"{single:,.0f}",
-            f"{single / row.offline:.0%}",
+            format_percent(single / row.offline, 0),
             f"{many:,.0f}",
-            f"{many / row.offline:.0%}",
+            format_percent(many / row.offline, 0),
             f"{one.quantile(0.5):.1f}",
             f"{one.quantile(0.99):.1f}",
             "" if limit is None else f"{row.at_p99(limit):,.0f}",

@@ -38,6 +38,7 @@ class ModelMethods:
     """Base of `Model`: `model.NAME(...)` is `cloze.NAME(model, ...)`."""
 
     analogy = _method(lambda: cloze.analogy)
+    build_database = _method(lambda: cloze.build_database)
     answer = _method(lambda: cloze.answer)
     choose = _method(lambda: cloze.choose)
     classify = _method(lambda: cloze.classify)

@@ -208,6 +208,7 @@ def test_lines_that_name_other_files_are_not_believed(folder, tmp_path):
     assert process(folder, tmp_path / "v").reused == 4
 
 
+@pytest.mark.stress
 def test_ray_in_a_process_of_its_own(tmp_path):
     """One start of Ray, which takes seconds, for all that it must do: see `ray_checks.py`."""
     pytest.importorskip("ray")
