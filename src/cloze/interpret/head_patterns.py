@@ -205,7 +205,7 @@ class HeadPatterns:
         the attention more than equal weights; else the head is `broad` if the entropy is at least
         75 % of that of equal weights, or `other`, with the entropy.
         """
-        counts = np.array(self.num_queries[:-1]) / max(self.num_queries)
+        counts = np.array(self.num_queries[:-1]) / max(1, *self.num_queries)
         shares = np.nan_to_num(self.weights[:-1]) * counts[:, None, None]  # p l h
         equal = np.nan_to_num(np.array(self.uniform[:-1])) * counts
         best = (shares - equal[:, None, None]).argmax(0)  # l h

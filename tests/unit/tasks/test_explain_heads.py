@@ -186,3 +186,9 @@ def test_punctuation():
     marks = [".", "##,", "Ġ!", "▁?", "…", "$", "。"]
     assert all(map(is_punctuation, marks))
     assert not any(map(is_punctuation, ["a.", "[SEP]", "Ġ", "", "1", "##s"]))
+
+
+def test_texts_without_a_token_that_could_attend_to_another():
+    view = cloze.explain.heads(tiny_model("mlm"), ["K"])  # unknown, and nothing beside it
+    assert "<svg" in view.html()
+    assert view.data["num_texts"] == 1
