@@ -3,6 +3,7 @@
 python tools/check_site.py site
 """
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -34,6 +35,13 @@ class Loads(HTMLParser):
             self.addresses.append(values.get(name, ""))
 
 
+def find_id(name: str) -> str:
+    """The id of a public name in the reference; of `explain`, an object, that of its class."""
+    value = getattr(cloze, name)
+    is_object = callable(value) and not (inspect.isfunction(value) or inspect.isclass(value))
+    return f"{cloze._MODULES[name]}.{type(value).__name__ if is_object else name}"
+
+
 def main(site: Path) -> list[str]:
     """What is wrong with a site."""
     problems, ids = [], set()
@@ -48,7 +56,7 @@ def main(site: Path) -> list[str]:
             r"(?:url\(|@import )['\"]?((?:https?:)?//[^)'\"]+)", path.read_text("utf-8")
         )
         problems += [f"{path.relative_to(site)} loads {one}" for one in foreign]
-    public = {f"{cloze._MODULES[name]}.{name}" for name in cloze.__all__}
+    public = {find_id(name) for name in cloze.__all__}
     problems += [f"{name} is not in the reference" for name in sorted(public - ids)]
     problems += [
         f"cloze {name} is not in the reference" for name in COMMANDS if f"cloze-{name}" not in ids
