@@ -191,7 +191,7 @@ def _fail_to_save(distributed, folder: Path, state) -> None:
 
 
 def die_while_saving(distributed, folder: Path, rank: int, at: str) -> None:
-    """Save, train on, and be killed at a point of the next saving."""
+    """Save, train on, and be killed at a point of the next saving; list the folder before."""
     state = new_state(tiny_bert(0.0), seed=3, distributed=distributed, way="fsdp")
     steps_of(state, 9, upto=2)
     save_training_state(state, folder, RUN)
@@ -201,6 +201,8 @@ def die_while_saving(distributed, folder: Path, rank: int, at: str) -> None:
     def call(*arguments):
         found = before(*arguments)
         if distributed.rank == rank:
+            names = [path.name for path in folder.iterdir()]
+            folder.with_suffix(".json").write_text(json.dumps(names))
             os.kill(os.getpid(), signal.SIGKILL)
         return found
 
