@@ -9,27 +9,13 @@ import typer
 
 from cloze.cli.common import (
     INPUT,
-    Device,
-    Dtype,
-    Force,
-    Json,
     ModelFolder,
     Overlap,
-    Quiet,
     SkipBad,
 )
 from cloze.cli.format import print_answer, print_json_lines
 from cloze.cli.outcomes import Outcomes
-from cloze.cli.processing import (
-    Address,
-    BlockRows,
-    Engine,
-    Out,
-    Workers,
-    check_processing,
-    process_to_files,
-    read_with_errors,
-)
+from cloze.cli.processing import ProcessingOptions
 
 if TYPE_CHECKING:
     from cloze.data.labelled.examples import QuestionExample
@@ -88,16 +74,7 @@ def answer(
         ),
     ] = None,
     skip_bad: SkipBad = False,
-    out: Out = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    force: Force = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    processing: ProcessingOptions,
 ) -> None:
     """Answer a question with a span of a context (extractive question answering)."""
     if (question is None or context is None) == (not files):
@@ -105,7 +82,6 @@ def answer(
             "give a question and a context, or name a file with --file", param_hint="QUESTION"
         )
     outcomes = Outcomes("questions", skip_bad=skip_bad)
-    check_processing(out, engine, address, workers, block_rows)
     read = partial(_read_questions, question, context, files)
     options: dict[str, Any] = {
         "top": top,
@@ -113,31 +89,14 @@ def answer(
         "allow_no_answer": allow_no_answer,
         "whole_words": whole_words,
     }
-    if out is not None:
-        process_to_files(
-            "answer",
-            model,
-            read_with_errors(read, skip_bad=skip_bad),
-            out,
-            outcomes,
-            {**options, "truncation": truncation, "overlap": overlap},
-            engine=engine,
-            address=address,
-            workers=workers,
-            block_rows=block_rows,
-            device=device,
-            dtype=dtype,
-            force=force,
-            as_json=as_json,
-            quiet=quiet,
-        )
+    written = {**options, "truncation": truncation, "overlap": overlap}
+    if processing.write_files("answer", model, read, outcomes, written):
         return
     examples = read(on_error=outcomes.on_error)
 
-    from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    opened = processing.load_model(model)
 
     from cloze.tasks.answer import predict
     from cloze.tasks.inference import resolve_task
@@ -150,8 +109,8 @@ def answer(
     )
     how = "truncated, or their contexts were"
     fields = ["question", "context"]
-    with outcomes.predict(answer_all, examples, fields, how=how, quiet=quiet) as results:
-        (print_json_lines if as_json else print_answer)(results)
+    with outcomes.predict(answer_all, examples, fields, how=how, quiet=processing.quiet) as results:
+        (print_json_lines if processing.as_json else print_answer)(results)
 
 
 def _read_questions(

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
-    Device,
-    Dtype,
     Files,
-    Force,
-    Json,
     ModelFolder,
     Overlap,
     PairColumn,
-    Quiet,
     SkipBad,
     TextColumn,
     Texts,
@@ -26,16 +21,7 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_classify, print_json_lines
 from cloze.cli.outcomes import Outcomes
-from cloze.cli.processing import (
-    Address,
-    BlockRows,
-    Engine,
-    Out,
-    Workers,
-    check_processing,
-    process_to_files,
-    read_with_errors,
-)
+from cloze.cli.processing import ProcessingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,16 +52,7 @@ def classify(
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     skip_bad: SkipBad = False,
-    out: Out = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    force: Force = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    processing: ProcessingOptions,
 ) -> None:
     """Predict the label of texts or of pairs of texts, or their labels if they may have several."""
     if pair is not None and pair_column is not None:
@@ -89,37 +66,19 @@ def classify(
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     numbered = text_column is not None and text_column.isdigit()
     is_table = is_piped_table or all(map(_is_table_file, tables))
-    check_processing(out, engine, address, workers, block_rows)
     read = (
         partial(_read_table, tables, text_column, pair_column, pair)
         if tables and (numbered or is_table or pair_column is not None)
         else partial(_read_texts, texts, files, text_column, pair)
     )
-    if out is not None:
-        process_to_files(
-            "classify",
-            model,
-            read_with_errors(read, skip_bad=skip_bad),
-            out,
-            outcomes,
-            {"top": top, "truncation": truncation, "overlap": overlap},
-            engine=engine,
-            address=address,
-            workers=workers,
-            block_rows=block_rows,
-            device=device,
-            dtype=dtype,
-            force=force,
-            as_json=as_json,
-            quiet=quiet,
-        )
+    written = {"top": top, "truncation": truncation, "overlap": overlap}
+    if processing.write_files("classify", model, read, outcomes, written):
         return
     examples = read(on_error=outcomes.on_error)
 
-    from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    opened = processing.load_model(model)
 
     from cloze.tasks.classify import predict
     from cloze.tasks.inference import resolve_task
@@ -139,8 +98,10 @@ def classify(
     )
     how = f"truncated to {opened.max_length:,} tokens"
     fields = ["text", "pair"]
-    with outcomes.predict(classify_all, examples, fields, how=how, quiet=quiet) as results:
-        (print_json_lines if as_json else show)(results)
+    with outcomes.predict(
+        classify_all, examples, fields, how=how, quiet=processing.quiet
+    ) as results:
+        (print_json_lines if processing.as_json else show)(results)
 
 
 def _read_texts(

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable
 from copy import copy
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
@@ -52,8 +53,11 @@ SHARED = {
 
 
 def make_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a function: add the shared options, turn errors into exit codes."""
-    signature = inspect.signature(function, eval_str=True)
+    """Make a command of a function: add the shared options, turn errors into exit codes.
+
+    A parameter whose type is a dataclass stands for the options that are its fields.
+    """
+    signature, groups = _expand_groups(inspect.signature(function, eval_str=True))
     declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     declared = [_complete_option(one) for one in declared]
     undeclared = [name for name in SHARED if name not in signature.parameters]
@@ -62,6 +66,7 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
     def command(**given: object) -> None:
         for name in undeclared:
             del given[name]
+        given |= {name: _take_group(kind, given) for name, kind in groups.items()}
         try:
             function(**given)
         except ClozeError as error:
@@ -83,6 +88,23 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = whole  # type: ignore[attr-defined]
     command.__annotations__ = {name: each.annotation for name, each in whole.parameters.items()}
     return command
+
+
+def _expand_groups(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, Any]]:
+    """A signature with the fields of its dataclasses as parameters, and those dataclasses."""
+    given = signature.parameters.values()
+    groups = {one.name: one.annotation for one in given if is_dataclass(one.annotation)}
+    expanded: list[inspect.Parameter] = []
+    for one in given:
+        if one.name in groups:
+            expanded += inspect.signature(groups[one.name], eval_str=True).parameters.values()
+        else:
+            expanded.append(one)
+    return signature.replace(parameters=expanded), groups
+
+
+def _take_group(kind: type, given: dict[str, object]) -> object:
+    return kind(**{one.name: given.pop(one.name) for one in fields(kind)})
 
 
 def _complete_option(parameter: inspect.Parameter) -> inspect.Parameter:

@@ -3,6 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -11,14 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
-    Device,
-    Dtype,
     Files,
-    Force,
-    Json,
     ModelFolder,
     Overlap,
-    Quiet,
     SkipBad,
     TextColumn,
     Texts,
@@ -28,23 +24,30 @@ from cloze.cli.common import (
 )
 from cloze.cli.format_vectors import VectorLines, print_json_records, print_vectors
 from cloze.cli.outcomes import Outcomes
-from cloze.cli.processing import (
-    OUTPUT,
-    Address,
-    BlockRows,
-    Engine,
-    Workers,
-    check_processing,
-    exit_on_sigterm,
-    process_to_files,
-    read_with_errors,
-)
+from cloze.cli.processing import OUTPUT, ProcessingOptions, exit_on_sigterm
 from cloze.errors import InputError
 
 if TYPE_CHECKING:
     from cloze.data.embedding_records import EmbeddingRecord
     from cloze.data.result_files import RecordWriter
     from cloze.data.sources import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(ProcessingOptions):
+    """The options of output, where vectors may also be written to an .npy file."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            rich_help_panel=OUTPUT,
+            help="Write the vectors to this .npy, .jsonl or .parquet file; or to a folder (a name "
+            "without an ending), with a parquet file per block: if the command is interrupted, the "
+            "same command continues it. A text that fails keeps its place: a row of NaN, or its "
+            "error.",
+        ),
+    ] = None
 
 
 def embed(
@@ -83,26 +86,7 @@ def embed(
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            rich_help_panel=OUTPUT,
-            help="Write the vectors to this .npy, .jsonl or .parquet file; or to a folder (a name "
-            "without an ending), with a parquet file per block: if the command is interrupted, the "
-            "same command continues it. A text that fails keeps its place: a row of NaN, or its "
-            "error.",
-        ),
-    ] = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    force: Force = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    processing: VectorOptions,
 ) -> None:
     """Compute embeddings of texts or of tokens.
 
@@ -119,43 +103,22 @@ def embed(
         "overlap": overlap,
         "batch_tokens": batch_tokens,
     }
-    check_processing(out, engine, address, workers, block_rows)
     read = partial(read_inputs, texts, files, text_column)
-    if out is not None:
-        process_to_files(
-            "embed",
-            model,
-            read_with_errors(read, skip_bad=skip_bad),
-            out,
-            outcomes,
-            options,
-            engine=engine,
-            address=address,
-            workers=workers,
-            block_rows=block_rows,
-            device=device,
-            dtype=dtype,
-            force=force,
-            as_json=as_json,
-            quiet=quiet,
-        )
+    if processing.write_files("embed", model, read, outcomes, options):
         return
     waiting: deque[Row | InputError] = deque()  # rows and errors of rows, not yet written
     on_error: Any = waiting.append if skip_bad else "raise"
     inputs = read(on_error=on_error)
-
-    from cloze.checkpoint.load import load
-
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    opened = processing.load_model(model)
 
     from cloze.tasks.embed import embed_stream
 
     by_token = pooling == "none"
     write: RecordWriter = print_vectors if sys.stdout.isatty() else VectorLines(by_token=by_token)
-    if as_json:
+    if processing.as_json:
         write = print_json_records
     found: list[EmbeddingRecord] = []  # on a terminal, where they and the bar would be mixed
-    with exit_on_sigterm(), progress(quiet) as show:
+    with exit_on_sigterm(), progress(processing.quiet) as show:
         stream = embed_stream(opened, _queue_texts(inputs, waiting), progress=show, **options)
         consume = found.extend if sys.stdout.isatty() else write
         for records in _take_batches(stream, waiting, outcomes):

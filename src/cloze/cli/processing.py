@@ -4,17 +4,21 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloze.cli.common import print_note, progress
+from cloze.cli.common import Device, Dtype, Force, Json, Quiet, print_note, progress
 from cloze.cli.format import print_json
 from cloze.cli.outcomes import Outcomes
 
 if TYPE_CHECKING:
+    from cloze.checkpoint.model import Model
+    from cloze.data.map_blocks import ExecutorOptions
     from cloze.tasks.block_functions import Item, ItemOrError
+    from cloze.tasks.process_files import ProcessResult
 
 TERMINATED = 143  # as shells report SIGTERM
 OUTPUT = "Output and large data"
@@ -69,75 +73,113 @@ BlockRows = Annotated[
 ]
 
 
-def check_processing(
-    out: Path | None, engine: str, address: str | None, workers: int | None, block_rows: int | None
-) -> None:
-    """Reject options that have no effect."""
-    if out is not None:
-        return
-    given = {"--engine": engine != "local", "--address": address, "--workers": workers}
-    for name, value in {**given, "--block-rows": block_rows}.items():
-        if value:
-            raise typer.BadParameter("it needs --out, a file or a folder", param_hint=name)
+@dataclass(frozen=True, kw_only=True)
+class ProcessingOptions:
+    """The options of a command that prints results, or writes them to files here or with Ray."""
 
+    out: Out = None
+    engine: Engine = "local"
+    address: Address = None
+    workers: Workers = None
+    block_rows: BlockRows = None
+    force: Force = False
+    device: Device = None
+    dtype: Dtype = "float32"
+    as_json: Json = False
+    quiet: Quiet = False
 
-def process_to_files(
-    function: str,
-    model: str,
-    rows: Iterator[Any],
-    out: Path,
-    outcomes: Outcomes,
-    options: Mapping[str, Any],
-    *,
-    engine: str,
-    address: str | None,
-    workers: int | None,
-    block_rows: int | None,
-    device: str | None,
-    dtype: str,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Process the rows of a command, and print counts, failures and the summary."""
-    from cloze.data.map_blocks import ExecutorOptions
-    from cloze.tasks.block_functions import BlockFunction, find_model
-    from cloze.tasks.process_files import check_process_output, process_rows, uses_gpu
+    def load_model(self, model: str) -> "Model":
+        """Load the model of a command that prints results."""
+        from cloze.checkpoint.load import load
 
-    work = BlockFunction(
-        name=function, model=find_model(model), device=device, dtype=dtype, options=options
-    )
-    where = ExecutorOptions(
-        engine=engine,  # type: ignore[arg-type]  # checked by it
-        address=address,
-        workers=workers,
-        use_gpu=uses_gpu(device),
-    )
-    check_process_output(work, out, force=force)
-    with exit_on_sigterm(), progress(quiet) as show:
-        result = process_rows(
-            work,
-            rows,
-            out,
-            where,
-            block_rows=block_rows,
-            force=force,
-            progress=lambda _, done, total: show(outcomes.name, done, total),
-            on_error=outcomes.skipped,
+        return load(model, device=self.device, dtype=self.dtype, quiet=self.quiet)
+
+    def write_files(
+        self,
+        function: str,
+        model: str,
+        read: "Callable[..., Iterator[Item]]",
+        outcomes: Outcomes,
+        options: Mapping[str, Any],
+    ) -> bool:
+        """With --out, write the results of all rows and the summary; return whether it was given.
+
+        Args:
+            function: name of the function: embed, classify, tag or answer.
+            model: folder or name of the model.
+            read: yields the rows; it takes `on_error`.
+            outcomes: counts rows and failures.
+            options: options of the function.
+        """
+        if self.out is None:
+            self._reject_unused()
+            return False
+
+        from cloze.tasks.block_functions import BlockFunction, find_model
+        from cloze.tasks.process_files import check_process_output, process_rows
+
+        work = BlockFunction(
+            name=function,
+            model=find_model(model),
+            device=self.device,
+            dtype=self.dtype,
+            options=options,
         )
-    outcomes.count_rows(result.rows, result.failed, result.truncated, result.truncated_chars)
-    if as_json:
-        print_json(result.to_dict())
-    if not quiet:
-        verb = {"embed": "embedded", "classify": "classified", "tag": "tagged"}.get(
-            function, "answered"
+        executor = self.make_executor()
+        check_process_output(work, self.out, force=self.force)
+        with exit_on_sigterm(), progress(self.quiet) as show:
+            result = process_rows(
+                work,
+                _read_with_errors(read, skip_bad=outcomes.skip_bad),
+                self.out,
+                executor,
+                block_rows=self.block_rows,
+                force=self.force,
+                progress=lambda _, done, total: show(outcomes.name, done, total),
+                on_error=outcomes.skipped,
+            )
+        outcomes.count_rows(result.rows, result.failed, result.truncated, result.truncated_chars)
+        if self.as_json:
+            print_json(result.to_dict())
+        if not self.quiet:
+            _print_summary(function, outcomes.name, result)
+        outcomes.finish(f"truncated to {result.max_length:,} tokens")
+        return True
+
+    def make_executor(self) -> "ExecutorOptions":
+        """Where blocks of rows are computed."""
+        from cloze.data.map_blocks import ExecutorOptions
+        from cloze.tasks.process_files import uses_gpu
+
+        return ExecutorOptions(
+            engine=self.engine,  # type: ignore[arg-type]  # checked by it
+            address=self.address,
+            workers=self.workers,
+            use_gpu=uses_gpu(self.device),
         )
-        reused = f" ({result.reused:,} of {result.parts:,} parts existed)" if result.reused else ""
-        print_note(f"{result.count:,} of {result.rows:,} {outcomes.name} {verb}{reused}: {out}")
-    outcomes.finish(f"truncated to {result.max_length:,} tokens")
+
+    def _reject_unused(self) -> None:
+        """Reject options that have no effect without --out."""
+        given = {
+            "--engine": self.engine != "local",
+            "--address": self.address,
+            "--workers": self.workers,
+            "--block-rows": self.block_rows,
+        }
+        for name, value in given.items():
+            if value:
+                raise typer.BadParameter("it needs --out, a file or a folder", param_hint=name)
 
 
-def read_with_errors(
+def _print_summary(function: str, inputs: str, result: "ProcessResult") -> None:
+    verb = {"embed": "embedded", "classify": "classified", "tag": "tagged"}.get(
+        function, "answered"
+    )
+    reused = f" ({result.reused:,} of {result.parts:,} parts existed)" if result.reused else ""
+    print_note(f"{result.count:,} of {result.rows:,} {inputs} {verb}{reused}: {result.out}")
+
+
+def _read_with_errors(
     read: "Callable[..., Iterator[Item]]", *, skip_bad: bool
 ) -> "Iterator[ItemOrError]":
     """The rows of a reader, which takes `on_error`; with `skip_bad` also the errors of rows."""

@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cloze.cli.common import (
-    Device,
-    Dtype,
     Files,
-    Force,
-    Json,
     ModelFolder,
     Overlap,
-    Quiet,
     SkipBad,
     TextColumn,
     Texts,
@@ -22,16 +17,7 @@ from cloze.cli.common import (
 )
 from cloze.cli.format import print_json_lines, print_tag
 from cloze.cli.outcomes import Outcomes
-from cloze.cli.processing import (
-    Address,
-    BlockRows,
-    Engine,
-    Out,
-    Workers,
-    check_processing,
-    process_to_files,
-    read_with_errors,
-)
+from cloze.cli.processing import ProcessingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,47 +43,20 @@ def tag(
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
-    out: Out = None,
-    engine: Engine = "local",
-    address: Address = None,
-    workers: Workers = None,
-    block_rows: BlockRows = None,
-    force: Force = False,
-    device: Device = None,
-    dtype: Dtype = "float32",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    processing: ProcessingOptions,
 ) -> None:
     """Find named entities or other tagged spans in texts, with character offsets."""
     outcomes = Outcomes("texts", skip_bad=skip_bad)
-    check_processing(out, engine, address, workers, block_rows)
     read = partial(read_inputs, texts, files, text_column)
-    if out is not None:
-        process_to_files(
-            "tag",
-            model,
-            read_with_errors(read, skip_bad=skip_bad),
-            out,
-            outcomes,
-            {"aggregation": aggregation, "truncation": truncation, "overlap": overlap},
-            engine=engine,
-            address=address,
-            workers=workers,
-            block_rows=block_rows,
-            device=device,
-            dtype=dtype,
-            force=force,
-            as_json=as_json,
-            quiet=quiet,
-        )
+    written = {"aggregation": aggregation, "truncation": truncation, "overlap": overlap}
+    if processing.write_files("tag", model, read, outcomes, written):
         return
     inputs = read(on_error=outcomes.on_error)
 
-    from cloze.checkpoint.load import load
     from cloze.checkpoint.task import override_truncation
     from cloze.data.labelled.examples import Origin
 
-    opened = load(model, device=device, dtype=dtype, quiet=quiet)
+    opened = processing.load_model(model)
 
     from cloze.tasks.inference import resolve_task
     from cloze.tasks.tag import make_examples, predict
@@ -111,5 +70,5 @@ def tag(
 
     how = f"truncated to {opened.max_length:,} tokens"
     show = partial(print_tag, labels=opened.labels)
-    with outcomes.predict(tag_all, inputs, ["text"], how=how, quiet=quiet) as results:
-        (print_json_lines if as_json else show)(results)
+    with outcomes.predict(tag_all, inputs, ["text"], how=how, quiet=processing.quiet) as results:
+        (print_json_lines if processing.as_json else show)(results)

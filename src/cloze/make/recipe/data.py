@@ -19,6 +19,13 @@ Lowercase = Annotated[
 ]
 ByteFallback = Annotated[bool, Help("Encode rare characters as bytes instead of [UNK]")]
 MinCount = Annotated[int, Range(1, 1 << 40), Help("Minimum number of occurrences of a token")]
+SkipBad = Annotated[bool, Help("Skip rows that cannot be read, and count them"), Flag("--skip-bad")]
+MaxLength = Annotated[
+    int | None,
+    Range(3, 1 << 20),  # two of them are special tokens
+    Help("Maximum number of tokens in a sequence (default: the model's maximum)"),
+    Flag("--max-length", "N"),
+]
 _SIDES = 2
 # files with columns; standard input and Python objects may have them
 _TABLE = re.compile(r"\.(jsonl?|ndjson|csv|tsv|parquet)(\.\w+)?$|^-$|^<", re.IGNORECASE)
@@ -134,15 +141,8 @@ class LabelledData(Config):
         Help("Tag scheme of the data: IOB1, IOB2, BIOES or BMES (default: auto-detected)"),
         Flag("--tag-scheme", "NAME", only=("tag",)),
     ] = None
-    skip_bad: Annotated[
-        bool, Help("Skip rows that cannot be read, and count them"), Flag("--skip-bad")
-    ] = False
-    max_length: Annotated[
-        int | None,
-        Range(3, 1 << 20),  # two of them are special tokens
-        Help("Maximum number of tokens in a sequence (default: the model's maximum)"),
-        Flag("--max-length", "N"),
-    ] = None
+    skip_bad: SkipBad = False
+    max_length: MaxLength = None
     truncation: Annotated[
         Truncation | None,
         Help(

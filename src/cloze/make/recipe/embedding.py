@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 from cloze.config import Config, Flag, Help, Range, to_mapping
 from cloze.data.config import PairKind
 from cloze.errors import ConfigError
+from cloze.make.recipe.data import Files, Fraction, MaxLength, SkipBad
 from cloze.make.recipe.model import ModelSource
 from cloze.make.recipe.run import SelectingRun
 from cloze.train.config import OptimizerConfig
 from cloze.train.schedule import Schedule
 
-Files = tuple[str, ...]
 Count = Annotated[int, Range(1, 1 << 30)]
 MAX_SIZE = 1 << 20  # of a vector
 
@@ -23,8 +23,7 @@ class PairData(Config):
     train: Annotated[Files, Help("Pairs of texts, or running text, to learn from")] = ()
     dev: Annotated[Files, Help("Pairs or scored pairs to evaluate by")] = ()
     hold_out: Annotated[
-        float,
-        Range(0, below=1),
+        Fraction,
         Help("Fraction of the training pairs held out where dev is not given"),
     ] = 0.1
     max_dev: Annotated[Count, Help("Number of pairs that are held out, at most")] = 1000
@@ -91,15 +90,8 @@ class PairData(Config):
         Count | None,
         Help("Epochs after which hard negatives are mined again (default: only at the start)"),
     ] = None
-    skip_bad: Annotated[
-        bool, Help("Skip rows that cannot be read, and count them"), Flag("--skip-bad")
-    ] = False
-    max_length: Annotated[
-        int | None,
-        Range(3, 1 << 20),
-        Help("Maximum number of tokens in a sequence (default: the model's maximum)"),
-        Flag("--max-length", "N"),
-    ] = None
+    skip_bad: SkipBad = False
+    max_length: MaxLength = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

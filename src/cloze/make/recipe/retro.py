@@ -3,22 +3,22 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
-from cloze.config import Config, Flag, Help, Range
+from cloze.config import Flag, Help
 from cloze.errors import ConfigError
 from cloze.make.recipe.pretrain import PretrainRecipe
-from cloze.models.configs.base import MAX_LAYERS, ModelConfig
-from cloze.models.configs.retro import RetroConfig
+from cloze.models.configs.base import ModelConfig
+from cloze.models.configs.retro import RetrievalSettings, RetroConfig
 
 # The families whose models RETROfit can start from: decoders with the blocks of RETRO.
 DECODERS = ("gpt2",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrievalConfig(Config):
+class RetrievalConfig(RetrievalSettings):
     """The database, and how the decoder reads it.
 
-    The last five settings are those of the model's configuration. A RETRO that is continued has its
-    own.
+    The settings of the base class are those of the model's configuration. A RETRO that is continued
+    has its own.
     """
 
     encoder: Annotated[
@@ -47,35 +47,11 @@ class RetrievalConfig(Config):
             "continued, RETROfit)"
         ),
     ] = None
-    chunk_length: Annotated[
-        int, Range(2, 1 << 12), Help("Number of tokens of a chunk, which retrieves neighbors")
-    ] = RetroConfig.chunk_length
-    num_neighbors: Annotated[
-        int, Range(1, 64), Help("Number of neighbors that a chunk retrieves")
-    ] = RetroConfig.num_neighbors
-    neighbor_layers: Annotated[
-        int, Range(1, 64), Help("Number of layers of the neighbor encoder")
-    ] = RetroConfig.neighbor_layers
-    first_retrieval_layer: Annotated[
-        int | None,
-        Range(1, MAX_LAYERS),
-        Help(
-            "First layer with chunked cross-attention, counted from 1 (default: 6 of 12 or more, "
-            "9 of 24 or more, else a third of the layers)"
-        ),
-    ] = None
-    retrieval_every: Annotated[
-        int,
-        Range(1, MAX_LAYERS),
-        Help("Every n-th layer from the first one on has chunked cross-attention"),
-    ] = RetroConfig.retrieval_every
 
     @property
     def model_settings(self) -> dict[str, Any]:
         """The settings of the model's configuration."""
-        names = {one.name for one in fields(RetroConfig)}
-        own = (one.name for one in fields(self))
-        return {name: getattr(self, name) for name in own if name in names}
+        return {one.name: getattr(self, one.name) for one in fields(RetrievalSettings)}
 
 
 def check_retro_base(recipe: "RetroRecipe", config: ModelConfig) -> None:

@@ -1,10 +1,10 @@
 """The configuration of a RETRO.  Borgeaud et al. 2021."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
-from cloze.config import Help, Range
+from cloze.config import Config, Help, Range
 from cloze.errors import ConfigError
 from cloze.models.configs.base import MAX_LAYERS
 from cloze.models.configs.gpt import SMALL_SIZES, GPT2Config
@@ -15,21 +15,8 @@ _EVERY = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetroConfig(GPT2Config):
-    """The hyperparameters of a RETRO: those of its decoder, a GPT-2, and those of retrieval.
-
-    In a recipe the settings of retrieval are in the table `retrieval`, because a trained GPT-2 that
-    a run starts from (RETROfit) has the others already.
-    """
-
-    family: ClassVar[str] = "retro"
-    FROM_DATA: ClassVar[tuple[str, ...]] = (
-        *GPT2Config.FROM_DATA,
-        *("chunk_length", "num_neighbors", "neighbor_layers"),
-        *("first_retrieval_layer", "retrieval_every"),
-    )
-    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm",)
-    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = SMALL_SIZES
+class RetrievalSettings(Config):
+    """What a model knows of retrieval: chunks, neighbors, and the layers that read them."""
 
     chunk_length: Annotated[
         int, Range(2, 1 << 12), Help("Number of tokens of a chunk, which retrieves neighbors")
@@ -53,6 +40,23 @@ class RetroConfig(GPT2Config):
         Range(1, MAX_LAYERS),
         Help("Every n-th layer from the first one on has chunked cross-attention"),
     ] = _EVERY
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetroConfig(RetrievalSettings, GPT2Config):
+    """The hyperparameters of a RETRO: those of its decoder, a GPT-2, and those of retrieval.
+
+    In a recipe the settings of retrieval are in the table `retrieval`, because a trained GPT-2 that
+    a run starts from (RETROfit) has the others already.
+    """
+
+    family: ClassVar[str] = "retro"
+    FROM_DATA: ClassVar[tuple[str, ...]] = (
+        *GPT2Config.FROM_DATA,
+        *(one.name for one in fields(RetrievalSettings)),
+    )
+    TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm",)
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = SMALL_SIZES
 
     def __post_init__(self) -> None:
         super().__post_init__()
