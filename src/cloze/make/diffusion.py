@@ -10,6 +10,7 @@ predicts noise is trained in its latents. The run's folder is the model's folder
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
+from cloze.data.images.augment import Augmentation
 from cloze.data.images.image_set import CAPTIONS_FILE, ImageBatch, ImageBatches, ImageSet
 from cloze.data.images.read import CaptionColumns, read_images
 from cloze.data.sources import Source, Sources
@@ -33,6 +35,7 @@ from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.make.run_folder import check_extras, prepare_folder, start_run
 from cloze.make.sources import check_can_reread, name_sources, resolve_model_name, resolve_sources
+from cloze.make.stored_images import store_latents, store_pixels
 from cloze.models.configs.nested import NestedConfig
 from cloze.models.diffusion import Diffusion
 from cloze.objectives.core import Learner, Objective
@@ -47,6 +50,7 @@ from cloze.report.page import write_report
 from cloze.train.averaging import WeightEMA
 from cloze.train.callbacks import CallbackList
 from cloze.train.fit import one_batch_each
+from cloze.train.forward_context import run_eagerly
 from cloze.train.loop import evaluate_objective
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, FINISHED
@@ -243,13 +247,19 @@ class _Run:
         if model.module.autoencoder is not None:
             model.module.autoencoder.scale.requires_grad_(False)
         train, dev = stage
-        batches = self._make_batches(train, model, loss)
+        is_fast = self.recipe.is_fast(model.device.type)
+        batches = self._make_batches(train, model, loss, is_fast=is_fast)
+        if is_fast:
+            from cloze.train.compiled import compile_diffusion
+
+            compile_diffusion(model.module, parts)
         state = new_state(Learner(model.module, objective), recipe)
         average = WeightEMA(state, recipe.run.ema_decay)
-        held_out = self._make_held_out(dev, model, loss)
+        held_out = self._make_held_out(dev, batches)
 
         def evaluate() -> Mapping[str, float]:
-            with average.swap_in():
+            # these batches may have other shapes than those that the model is compiled for
+            with average.swap_in(), run_eagerly() if is_fast else nullcontext():
                 scores = evaluate_objective(state, held_out)
             return {**scores, "score": -scores[loss]}
 
@@ -292,9 +302,16 @@ class _Run:
         }
         return replace(self.recipe, run=replace(run, **changed))
 
-    def _make_batches(self, indices: Any, model: Model, loss: str) -> ImageBatches:  # noqa: ANN401
+    def _make_batches(
+        self,
+        indices: Any,  # noqa: ANN401
+        model: Model,
+        loss: str,
+        *,
+        is_fast: bool,
+    ) -> ImageBatches:
         run, data = self.recipe.run, self.recipe.data
-        return ImageBatches(
+        batches = ImageBatches(
             data=self.images,
             indices=indices,
             tokenizer=model.tokenizer if loss == DIFFUSION_LOSS else None,
@@ -304,14 +321,29 @@ class _Run:
             seed=run.seed,
             caption_dropout=run.caption_dropout,
             keyword_prob=data.keyword_prob,
-            flip_prob=data.flip_prob,
+            augmentation=data.augmentation,
+            stored=self._store_images(model, loss),
         )
+        return replace(batches, text_width=batches.find_text_width()) if is_fast else batches
 
-    def _make_held_out(self, indices: Any, model: Model, loss: str) -> list[ImageBatch]:  # noqa: ANN401
+    def _store_images(self, model: Model, loss: str) -> Tensor | None:
+        """Latents for the second stage, unless images are changed at random; else pixels."""
+        found, size = None, self.recipe.run.batch_size
+        if loss == DIFFUSION_LOSS and not self.recipe.data.augmentation.is_active:
+            found = store_latents(self.images, model.module, model.device, batch_size=size)
+        return store_pixels(self.images, model.device) if found is None else found
+
+    def _make_held_out(self, indices: Any, batches: ImageBatches) -> list[ImageBatch]:  # noqa: ANN401
         if not len(indices):
             return []
-        batches = self._make_batches(indices, model, loss)
-        fixed = replace(batches, caption_dropout=0.0, keyword_prob=0.0, flip_prob=0.0)
+        fixed = replace(
+            batches,
+            indices=indices,
+            batch_size=min(batches.batch_size, len(indices)),
+            caption_dropout=0.0,
+            keyword_prob=0.0,
+            augmentation=Augmentation(),
+        )
         return [fixed.batch(n) for n in range(min(self.recipe.run.eval_batches, fixed.per_epoch))]
 
 

@@ -10,6 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from cloze.data.images.augment import apply_changes
 from cloze.data.images.image_set import ImageBatch
 from cloze.models.diffusion import Diffusion
 from cloze.nn.image_autoencoder import reconstruction_error
@@ -30,8 +31,7 @@ def diffusion_objective(
     del rng  # like dropout, noise uses the global generator, which CUDA graphs can capture
     placed = place_images(model, batch)
     generator = None if model.training else make_fixed_generator(placed)
-    images = scale_pixels(placed.tensors["images"])
-    x = model.encode_images(images)
+    x = read_samples(model, placed)
     times = model.schedule.draw_times(len(x), x.device, generator)
     level = model.schedule.level(times)
     noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
@@ -59,7 +59,7 @@ def _autoencoder_objective(
     """|x − x̂| + (x − x̂)² + w · penalty, each a mean over the values of an image."""
     assert model.autoencoder is not None
     placed = place_images(model, batch)
-    images = scale_pixels(placed.tensors["images"])
+    images = read_images(placed)
     del rng  # see `diffusion_objective`
     noise = None
     if model.training:
@@ -80,6 +80,22 @@ def place_images(model: Diffusion, batch: ImageBatch | DeviceBatch) -> DeviceBat
     return DeviceBatch.from_batch(next(model.parameters()).device, batch)
 
 
+def read_samples(model: Diffusion, placed: DeviceBatch) -> Tensor:
+    """What the network denoises: stored latents, or the pixels or latents of the images."""
+    stored = placed.batch.stored
+    if stored is not None and stored.is_floating_point():
+        return stored.index_select(0, placed.tensors["indices"])
+    return model.encode_images(read_images(placed))
+
+
+def read_images(placed: DeviceBatch) -> Tensor:
+    """The images of a batch with values in [−1, 1], changed at random: b 3 y x."""
+    stored, tensors = placed.batch.stored, placed.tensors
+    pixels = tensors["images"] if stored is None else stored.index_select(0, tensors["indices"])
+    images, changes = scale_pixels(pixels), tensors.get("changes")
+    return images if changes is None else apply_changes(images, changes)
+
+
 def scale_pixels(images: Tensor) -> Tensor:
     """Values in [−1, 1]: b y x 3, of 0 … 255 -> b 3 y x."""
     return images.permute(0, 3, 1, 2).float() / _MIDDLE - 1
@@ -88,4 +104,4 @@ def scale_pixels(images: Tensor) -> Tensor:
 def make_fixed_generator(batch: DeviceBatch) -> torch.Generator:
     """A generator that depends on the images of the batch."""
     seed = zlib.crc32(batch.batch.sample_ids.tobytes())
-    return torch.Generator(batch.tensors["images"].device).manual_seed(seed)
+    return torch.Generator(batch.tensors["input_ids"].device).manual_seed(seed)

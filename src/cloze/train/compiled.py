@@ -1,14 +1,20 @@
-"""Compile encoders with torch.compile."""
+"""Compile encoders and networks over images with torch.compile."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.compiler import config as compiler
 
+from cloze.models.diffusion import Diffusion
 from cloze.nn.encoder import Encoder
 from cloze.nn.fuse import fuse
 from cloze.objectives.detector import Detector
 
 RECOMPILE_LIMIT = 32  # versions of one function for different shapes and uses
+# torch 2.11 fuses reductions over rows and columns into one kernel, which with dropout takes ten
+# times as long as two
+_OPTIONS = {"triton.mix_order_reduction": False}
 
 
 def compile_encoders(learning: nn.Module) -> None:
@@ -28,15 +34,29 @@ def compile_encoders(learning: nn.Module) -> None:
             part.discriminator_logits = torch.compile(part.discriminator_logits, dynamic=False)  # type: ignore[method-assign]
 
 
+def compile_diffusion(model: Diffusion, trained: Sequence[nn.Module]) -> None:
+    """Compile what a stage of a diffusion model's training uses: `trained`, and what is frozen.
+
+    Shapes are assumed to be static. The compiler chooses the memory layout of convolutions
+    (channels last), and joins group norms with what surrounds them.
+    """
+    parts: list[nn.Module] = []
+    if model.autoencoder is not None:
+        parts += [model.autoencoder.encoder, model.autoencoder.decoder]
+    if model.denoiser in trained:
+        parts.append(model.denoiser)
+        if model.text_encoder is not None:
+            compile_encoders(model.text_encoder)
+    for part in parts:
+        part.compile(dynamic=False, options=_OPTIONS)
+
+
 def _compile(model: Encoder) -> None:
     from cloze.train.inplace_addmm import OPTIONS  # here: importing the compiler takes a second
 
-    # torch 2.11 fuses reductions over rows and columns into one kernel, which with dropout takes
-    # ten times as long as two
-    options = {"triton.mix_order_reduction": False}
-    model.embeddings.compile(dynamic=False, options=options)
+    model.embeddings.compile(dynamic=False, options=_OPTIONS)
     if not isinstance(model.norm, nn.Identity):
-        model.norm.compile(dynamic=False, options=options)
+        model.norm.compile(dynamic=False, options=_OPTIONS)
     for block in model.blocks:
         block.compile(dynamic=False, options=OPTIONS)
     if model.lm_head is not None:

@@ -32,3 +32,8 @@ def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]
     """
     found = _AUTOCAST[DTYPE_NAMES[dtype]]
     return torch.autocast(device.type, dtype=found, enabled=found is not None)
+
+
+def run_eagerly() -> AbstractContextManager[object]:
+    """Run compiled modules as they are, for batches of other shapes."""
+    return torch.compiler.set_stance("force_eager")

@@ -1,12 +1,17 @@
 """Training of diffusion models: images to a folder, resumed exactly."""
 
+import numpy as np
 import pytest
 import torch
 
 import cloze
+from cloze.data.images.image_set import ImageBatches, ImageSet
 from cloze.errors import ConfigError
 from cloze.make.diffusion import AUTOENCODER
+from cloze.make.stored_images import store_latents
+from cloze.objectives.diffusion import place_images, read_samples
 from cloze.train.averaging import WeightEMA
+from cloze.train.compiled import compile_diffusion
 from helpers import raises, tiny_model
 from images import SHAPE, diffusion_model, drawings
 
@@ -18,6 +23,7 @@ SETTINGS = {
     "data.hold_out": 0.3,
     "run.autoencoder_fraction": 0.5,
 }
+CHANGES = {"data.shift": 0.1, "data.zoom": 0.1, "data.flip_prob": 0.5, "data.color_jitter": 0.1}
 
 
 def train(out, text_encoder, steps=8, **options):
@@ -54,12 +60,13 @@ def weights_of(folder):
     return cloze.load(folder, device="cpu").module.state_dict()
 
 
-def test_both_stages_are_resumed_exactly(tmp_path, text_encoder):
-    whole = train(tmp_path / "whole", text_encoder)
+@pytest.mark.parametrize("changes", [{}, CHANGES], ids=["latents are stored", "augmentation"])
+def test_both_stages_are_resumed_exactly(tmp_path, text_encoder, changes):
+    whole = train(tmp_path / "whole", text_encoder, settings=changes)
     assert whole.scores["diffusion"] > 0
     for stage in (1, 2):
         out = tmp_path / f"stopped-{stage}"
-        train(out, text_encoder, callbacks=StopInStage(stage))
+        train(out, text_encoder, callbacks=StopInStage(stage), settings=changes)
         cloze.resume(out, sources=drawings(24), progress=False)
         expected, found = weights_of(tmp_path / "whole"), weights_of(out)
         assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -85,6 +92,39 @@ def test_every_variant_is_trained_and_draws(tmp_path, text_encoder, settings):
     assert result.steps >= 1
     picture = cloze.draw(tmp_path / "run", "a red star", steps=2)
     assert picture.pixels.shape == (16, 16, 3)
+
+
+def test_stored_latents_are_those_of_the_images(tmp_path):
+    module = diffusion_model().module
+    images = ImageSet.prepare(drawings(9), 16, tmp_path / "set")
+    stored = store_latents(images, module, torch.device("cpu"), batch_size=4)
+    shared = {"data": images, "indices": np.arange(9), "tokenizer": tiny_model("mlm").tokenizer}
+    shared |= {"batch_size": 5, "max_length": 12, "loss": "diffusion"}
+    plain, quick = ImageBatches(**shared), ImageBatches(**shared, stored=stored, text_width=24)
+    samples = [read_samples(module, place_images(module, one.batch(3))) for one in (plain, quick)]
+    assert torch.allclose(*samples, atol=1e-5)
+    assert "images" not in quick.batch(3).arrays()
+    assert quick.batch(3).input_ids.shape[1] == 24
+    assert [part.size for part in quick.batch(3).split(2)] == [2, 3]
+    width = plain.find_text_width()
+    assert max(plain.batch(n).input_ids.shape[1] for n in range(4)) == width
+    assert store_latents(images, module, torch.device("cpu"), batch_size=0) is None  # too many
+
+
+@pytest.mark.parametrize("trained", ["denoiser", "autoencoder"])
+def test_what_a_stage_compiles(trained):
+    module = diffusion_model().module
+    compile_diffusion(module, [getattr(module, trained)])
+    is_compiled = {
+        name: part._compiled_call_impl is not None
+        for name, part in (
+            ("denoiser", module.denoiser),
+            ("encoder", module.autoencoder.encoder),
+            ("text", module.text_encoder.blocks[0]),
+        )
+    }
+    second = trained == "denoiser"
+    assert is_compiled == {"denoiser": second, "encoder": True, "text": second}
 
 
 def test_the_loss_falls_and_the_average_follows(tmp_path, text_encoder):

@@ -7,21 +7,25 @@ import io
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.data.images.augment import Augmentation, Changes
 from cloze.data.images.read import ImageExample
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.sources import OnError, get_error_handler
 from cloze.errors import InputError
 from cloze.files import atomic_file, read_json, write_json
 from cloze.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PIXELS_FILE, CAPTIONS_FILE = "images.npy", "captions.json"
 _CHUNK = 256  # images decoded at a time
@@ -137,28 +141,33 @@ def _load(example: ImageExample, size: int) -> NDArray[np.uint8] | InputError:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageBatch:
-    """Images with their captions as tokens."""
+    """Images with their captions as tokens.
 
-    images: NDArray[np.uint8]  # b y x 3
+    The images are here, or in `stored`, a tensor of all images of the set.
+    """
+
+    images: NDArray[np.uint8] | None  # b y x 3
     input_ids: NDArray[np.int64]  # b s
     attention_mask: NDArray[np.bool_]  # b s
     sample_ids: NDArray[np.int64]  # b
     loss: str  # the name of the objective's loss
+    changes: Changes | None = None  # of the images, which the objective applies on the device
+    stored: "Tensor | None" = None  # n y x 3, or latents (n c y x), on the device
 
     @property
     def size(self) -> int:
         """Number of images."""
-        return len(self.images)
+        return len(self.sample_ids)
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Every image is a target."""
-        return {self.loss: len(self.images)}
+        return {self.loss: self.size}
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Every image counts as one."""
-        return np.ones(len(self.images), np.int64)
+        return np.ones(self.size, np.int64)
 
     def split(self, parts: int) -> Sequence[Self]:
         """Up to `parts` batches with about equally many images."""
@@ -166,20 +175,23 @@ class ImageBatch:
         return [
             replace(
                 self,
-                images=self.images[first:last],
+                images=None if self.images is None else self.images[first:last],
                 input_ids=self.input_ids[first:last],
                 attention_mask=self.attention_mask[first:last],
                 sample_ids=self.sample_ids[first:last],
+                changes=None if self.changes is None else self.changes[first:last],
             )
             for first, last in pairwise(borders)
         ]
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """What the objectives read."""
+        """What the objectives read; of stored images, their indices."""
+        images = {"indices": self.sample_ids} if self.images is None else {"images": self.images}
         return {
-            "images": self.images,
+            **images,
             "input_ids": self.input_ids,
             "attention_mask": self.attention_mask,
+            **({} if self.changes is None else {"changes": self.changes}),
         }
 
 
@@ -196,7 +208,9 @@ class ImageBatches:
     seed: int = 0
     caption_dropout: float = 0.0  # probability that a caption is empty
     keyword_prob: float = 0.0  # probability that keywords are added to a caption
-    flip_prob: float = 0.0  # probability that an image is mirrored
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    stored: "Tensor | None" = None  # all images, or their latents, on the device
+    text_width: int = 0  # fewest tokens of a batch; one shape for all is compiled once
 
     @property
     def per_epoch(self) -> int:
@@ -211,10 +225,41 @@ class ImageBatches:
             [self._order(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)]
         )
         rng = make_generator(self.seed, number, Purpose.IMAGES)
-        images = self.data.pixels[np.sort(chosen)][np.argsort(np.argsort(chosen))]
-        is_flipped = rng.random(len(chosen)) < self.flip_prob
-        images = np.where(is_flipped[:, None, None, None], images[:, :, ::-1], images)
-        return self._collate(images, [self._write_caption(n, rng) for n in chosen], chosen)
+        captions = [self._write_caption(n, rng) for n in chosen]
+        tokens, mask = encode_captions(
+            self.tokenizer, captions, self.max_length, width=self.text_width
+        )
+        return ImageBatch(
+            images=None if self.stored is not None else self._read_pixels(chosen),
+            input_ids=tokens,
+            attention_mask=mask,
+            sample_ids=chosen,
+            loss=self.loss,
+            changes=self._draw_changes(len(chosen), number),
+            stored=self.stored,
+        )
+
+    def _read_pixels(self, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """In the order of the file, then in that of the batch: b y x 3."""
+        return self.data.pixels[np.sort(chosen)][np.argsort(np.argsort(chosen))]
+
+    def _draw_changes(self, count: int, number: int) -> Changes | None:
+        if not self.augmentation.is_active:
+            return None
+        size = self.data.pixels.shape[1]
+        return self.augmentation.draw_changes(count, self.seed, number, size)
+
+    def find_text_width(self) -> int:
+        """The number of tokens of the longest caption with its longest keywords, rounded up."""
+        longest = (
+            sorted(words, key=len)[-_MAX_KEYWORDS:] if self.keyword_prob else []
+            for words in self.data.keywords
+        )
+        texts = [
+            ", ".join([caption, *words])
+            for caption, words in zip(self.data.captions, longest, strict=True)
+        ]
+        return encode_captions(self.tokenizer, texts, self.max_length)[0].shape[1]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         return make_generator(self.seed, epoch, Purpose.ORDER).permutation(self.indices)
@@ -228,27 +273,18 @@ class ImageBatches:
             caption = ", ".join([caption, *rng.permutation(keywords)[:count].tolist()])
         return caption
 
-    def _collate(
-        self, images: NDArray[np.uint8], captions: Sequence[str], ids: NDArray[np.int64]
-    ) -> ImageBatch:
-        tokens, mask = encode_captions(self.tokenizer, captions, self.max_length)
-        return ImageBatch(
-            images=np.ascontiguousarray(images),
-            input_ids=tokens,
-            attention_mask=mask,
-            sample_ids=ids,
-            loss=self.loss,
-        )
-
 
 def encode_captions(
-    tokenizer: Tokenizer | None, captions: Sequence[str], max_length: int
+    tokenizer: Tokenizer | None, captions: Sequence[str], max_length: int, *, width: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Padded token ids and their mask, b s each; without a tokenizer there are no tokens."""
+    """Padded token ids and their mask, b s each; without a tokenizer there are no tokens.
+
+    Rows have at least `width` tokens.
+    """
     if tokenizer is None:
         return np.zeros((len(captions), 0), np.int64), np.zeros((len(captions), 0), bool)
     rows = [one.ids[:max_length] for one in tokenizer.encode_batch(captions, max_length=max_length)]
-    width = -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE
+    width = max(width, -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE)
     ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
     mask = np.zeros((len(rows), width), bool)
     for n, row in enumerate(rows):

@@ -50,6 +50,7 @@ from cloze.tasks.text_encoding import encode_texts
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext, wrap_distributed
 from cloze.train.fit import Steps
+from cloze.train.forward_context import run_eagerly
 from cloze.train.optim import build_optimizer
 from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS, NEIGHBOURS
@@ -101,7 +102,7 @@ def train_embedding(run: PairRun, out: Path, callbacks: CallbackList) -> RunResu
     model, saved = make_models(run)
     batches = PairBatches(run, model)
     state = _make_state(run, model, is_compiled=batches.shape is not None)
-    eager = _make_eager if batches.shape is not None else nullcontext
+    eager = run_eagerly if batches.shape is not None else nullcontext
     evaluate = DevEvaluation(run, saved, state, eager)
 
     def wrap_steps(steps: Steps, start: Progress) -> Steps:
@@ -350,11 +351,6 @@ def choose_shape(run: PairRun, model: Model) -> RowShape | None:
     longest = recipe.data.max_length or min(run.base.max_length, model.module.max_positions)
     default = GPU_PART_TOKENS if is_gpu else PART_TOKENS
     return RowShape(max(recipe.run.part_tokens or default, longest), longest)
-
-
-def _make_eager() -> AbstractContextManager[object]:
-    """Run compiled modules as they are: texts to evaluate have other shapes."""
-    return torch.compiler.set_stance("force_eager")
 
 
 def _fingerprint(run: PairRun) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """The recipes of models of images: CLIP and diffusion."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cloze.config import Config, Flag, Help, Range, to_mapping
 from cloze.make.recipe.data import Files
 from cloze.make.recipe.model import ModelChoice
 from cloze.make.recipe.run import SelectingRun
 from cloze.models.configs.base import Probability
-from cloze.train.config import OptimizerConfig
+from cloze.train.config import DTYPE_NAMES, OptimizerConfig
 from cloze.train.schedule import Schedule
+
+if TYPE_CHECKING:
+    from cloze.data.images.augment import Augmentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,28 @@ class ImageData(Config):
         Probability, Help("Probability that keywords of the table are added to a caption")
     ] = 0.3
     flip_prob: Annotated[Probability, Help("Probability that an image is mirrored")] = 0.0
+    shift: Annotated[
+        float, Range(0, 0.5), Help("Greatest random shift of an image, as a fraction of its width")
+    ] = 0.0
+    zoom: Annotated[
+        float, Range(0, 1), Help("Greatest random change of the size of an image, as a fraction")
+    ] = 0.0
+    color_jitter: Annotated[
+        float, Range(0, 1), Help("Greatest random change of brightness, contrast and saturation")
+    ] = 0.0
     skip_broken: Annotated[bool, Help("Skip images that cannot be read, and count them")] = True
+
+    @property
+    def augmentation(self) -> "Augmentation":
+        """The random changes of images."""
+        from cloze.data.images.augment import Augmentation
+
+        return Augmentation(
+            flip_prob=self.flip_prob,
+            shift=self.shift,
+            zoom=self.zoom,
+            color_jitter=self.color_jitter,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +90,10 @@ class ImageRun(SelectingRun):
     eval_batches: Annotated[
         int, Range(1, 1 << 20), Help("Maximum number of batches in an evaluation")
     ] = 8
+    fast: Annotated[
+        bool | None,
+        Help("Compile the model (default: on one GPU in bfloat16)"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +122,12 @@ class DiffusionRecipe(Config):
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: Schedule = field(default_factory=Schedule)
     run: DiffusionRun = field(default_factory=DiffusionRun)
+
+    def is_fast(self, device_type: str) -> bool:
+        """Whether the networks are compiled on such a device."""
+        if self.run.fast is not None:
+            return self.run.fast
+        return device_type == "cuda" and DTYPE_NAMES[self.run.dtype] == "bfloat16"
 
     def to_file(self) -> dict[str, Any]:
         """As the run's file has it."""

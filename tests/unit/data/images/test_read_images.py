@@ -7,6 +7,7 @@ import tarfile
 import numpy as np
 import pytest
 
+from cloze.data.images.augment import Augmentation
 from cloze.data.images.decode import encode_png
 from cloze.data.images.drawings import (
     COLORS,
@@ -137,7 +138,7 @@ def test_batches_depend_on_their_number_only(tmp_path):
     data = ImageSet.prepare(drawings(10, 8), 8, tmp_path / "set")
     shared = {"data": data, "indices": np.arange(10), "batch_size": 4, "max_length": 12}
     shared |= {"tokenizer": tiny_tokenizer(), "loss": "diffusion"}
-    random = {"caption_dropout": 0.5, "flip_prob": 0.5}
+    random = {"caption_dropout": 0.5, "augmentation": Augmentation(flip_prob=0.5, shift=0.2)}
 
     def make(**changes):
         return ImageBatches(**shared | random | changes)
@@ -148,8 +149,12 @@ def test_batches_depend_on_their_number_only(tmp_path):
     assert one.input_ids.shape[1] % 8 == 0
     seen = np.concatenate([make().batch(n).sample_ids for n in range(5)])  # two epochs
     assert np.array_equal(np.bincount(seen), np.full(10, 2))
-    assert [part.size for part in one.split(3)] == [1, 2, 1]
-    plain = make(caption_dropout=0.0, flip_prob=0.0).batch(0)
+    parts = one.split(3)
+    assert [part.size for part in parts] == [1, 2, 1]
+    assert np.array_equal(np.concatenate([part.changes for part in parts]), one.changes)
+    assert not np.array_equal(one.changes, make().batch(8).changes)
+    plain = make(caption_dropout=0.0, augmentation=Augmentation()).batch(0)
+    assert "changes" not in plain.arrays()
     assert np.array_equal(plain.images, data.pixels[plain.sample_ids])
 
 
