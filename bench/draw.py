@@ -30,7 +30,7 @@ from cloze.data.images.read import ImageExample
 from cloze.nn.image_layers import Downsample, ResBlock
 from cloze.objectives.diffusion import scale_pixels
 from cloze.plot.format import format_percent
-from cloze.tasks.draw import save_grid
+from cloze.tasks.pictures import save_grid
 from common import print_result, versions
 
 ATTRIBUTES = {

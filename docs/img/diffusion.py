@@ -12,7 +12,7 @@ import torch
 from cloze.data.images.drawings import make_drawing
 from cloze.nn.noise_schedule import DiffusionSchedule, add_noise
 from cloze.objectives.diffusion import scale_pixels
-from cloze.tasks.draw import save_grid
+from cloze.tasks.pictures import save_grid
 
 HERE = Path(__file__).parent
 NUMBERS = (7, 8, 20)

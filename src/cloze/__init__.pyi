@@ -24,6 +24,7 @@ from cloze.tasks.choose import choose as choose
 from cloze.tasks.classify import classify as classify
 from cloze.tasks.compare import compare as compare
 from cloze.tasks.draw import draw as draw
+from cloze.tasks.draw import interpolate_images as interpolate_images
 from cloze.tasks.embed import embed as embed
 from cloze.tasks.evaluate import evaluate as evaluate
 from cloze.tasks.explain import explain as explain

@@ -62,6 +62,7 @@ class ModelMethods:
     similarity = _method(lambda: cloze.similarity)
     suggest = _method(lambda: cloze.suggest)
     draw = _method(lambda: cloze.draw)
+    interpolate_images = _method(lambda: cloze.interpolate_images)
     summarize = _method(lambda: cloze.summarize)
     tag = _method(lambda: cloze.tag)
     tokenize = _method(lambda: cloze.tokenize)

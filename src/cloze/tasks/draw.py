@@ -1,101 +1,28 @@
-"""`draw`: images from texts, by a diffusion model."""
+"""`draw`: images from texts, by a diffusion model; `interpolate_images`: from one to another."""
 
-import base64
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from collections.abc import Callable
+from itertools import chain
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, number
-from cloze.data.images.decode import convert_image, decode_image, encode_png
-from cloze.data.images.image_set import encode_captions
-from cloze.decode.image_generation import DEFAULT_STEPS, Prompts, SamplingConfig, sample_images
+from cloze.data.images.decode import convert_image, decode_image
+from cloze.decode.image_generation import DEFAULT_STEPS, SamplingConfig
 from cloze.errors import InputError
-from cloze.files import PathLike, expand_user, write_bytes
+from cloze.files import PathLike, expand_user
 from cloze.nn.noise_schedule import NUM_TIMES
-from cloze.nn.utils import eval_mode
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.results import Result, Results
+from cloze.results import Results
+from cloze.tasks.image_batches import DrawRequest, WantedImage
 from cloze.tasks.inputs import Texts, check_texts, open_model
+from cloze.tasks.pictures import DrawResult, Picture, Pixels
 
-MAX_STRIP = 8  # pictures of the steps that are kept
-_BATCH, _GPU_BATCH = 16, 128  # images at a time
 _MAX_SEED = 2**63 - 1
-Pixels = NDArray[np.uint8]  # y x 3
+_MAX_IMAGES = 1 << 16
 OnStep = Callable[[int, int, list[Pixels]], object]
 """Called after a step with its number, the number of steps, and the images as predicted so far."""
-
-
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """An image, and the seed that it was made from."""
-
-    seed: int
-    pixels: Pixels = field(repr=False)  # y x 3
-    steps: list[Pixels] = field(default_factory=list, repr=False)  # as predicted, with keep_steps
-
-    def to_png(self) -> bytes:
-        """The image as a PNG file."""
-        return encode_png(self.pixels)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object; the PNG file is in base64."""
-        height, width = self.pixels.shape[:2]
-        image = base64.b64encode(self.to_png()).decode()
-        return {"seed": self.seed, "width": width, "height": height, "png": image}
-
-
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class DrawResult(Result):
-    """The images of a text."""
-
-    text: str
-    pictures: list[Picture]
-
-    record_columns = ("text", "seed", "width", "height")
-
-    @property
-    def pixels(self) -> Pixels:
-        """The first image: y x 3."""
-        return self.pictures[0].pixels
-
-    def save(self, path: PathLike, *, columns: int | None = None) -> Path:
-        """Write the image as a PNG file; several images side by side."""
-        return save_grid(path, [one.pixels for one in self.pictures], columns)
-
-    def save_steps(self, path: PathLike) -> Path:
-        """Write the images after the steps as a PNG file, a row for each picture (`keep_steps`)."""
-        steps = [step for one in self.pictures for step in one.steps]
-        if not steps:
-            raise InputError("the steps were not kept", fix="draw with keep_steps=True")
-        return save_grid(path, steps, len(self.pictures[0].steps))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object; PNG files are in base64."""
-        return {"text": self.text, "pictures": [one.to_dict() for one in self.pictures]}
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """A row for each image."""
-        found = ({"text": self.text, **one.to_dict()} for one in self.pictures)
-        return [{name: one[name] for name in self.record_columns} for one in found]
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        text = escape(self.text, quote=True)
-        images = "".join(
-            f'<img src="data:image/png;base64,{base64.b64encode(one.to_png()).decode()}" '
-            f'alt="{text}" title="seed {one.seed}" style="width: 8em; margin: 0 .4em .4em 0">'
-            for one in self.pictures
-        )
-        return f'<figure style="margin: 0">{images}<figcaption>{text}</figcaption></figure>'
 
 
 class DrawOptions(TypedDict, total=False):
@@ -112,6 +39,7 @@ class DrawOptions(TypedDict, total=False):
     keep_steps: bool
     text_column: str | int | None
     on_step: OnStep | None
+    preview_every: int
     progress: ProgressOption
 
 
@@ -123,7 +51,6 @@ def draw(  # type: ignore[overload-overlap]  # a str is an iterable of str, too
 def draw(
     model: Model | PathLike, texts: Texts, **options: Unpack[DrawOptions]
 ) -> Results[DrawResult]: ...
-@torch.inference_mode()
 @with_progress
 def draw(
     model: Model | PathLike,
@@ -140,6 +67,7 @@ def draw(
     keep_steps: bool = False,
     text_column: str | int | None = None,
     on_step: OnStep | None = None,
+    preview_every: int = 1,
     progress: ProgressCallback | None = None,
 ) -> DrawResult | Results[DrawResult]:
     """Draw images of texts with a diffusion model.
@@ -160,114 +88,148 @@ def draw(
         mask: with `image`, what is drawn anew: white pixels; black ones are kept (inpainting).
         keep_steps: keep the images as predicted after some of the steps, in `Picture.steps`.
         text_column: column of the text, if the texts are in a table.
-        on_step: called after each step of a batch with its number, the number of steps, and the
+        on_step: called after steps of a batch with their number, the number of steps, and the
             images as predicted so far.
+        preview_every: number of steps between two calls of `on_step`; the last step is one, too.
         progress: show a progress bar, or not; a function is called with stage, done and total.
     """
     opened = open_model(model, "draw", "image_generator")
-    in_range("samples", samples, 1, 1 << 16)
-    in_range("steps", steps, 1, NUM_TIMES)
+    listed = check_texts(texts, "text", text_column)
+    request = make_draw_request(
+        opened,
+        listed,
+        samples=samples,
+        steps=steps,
+        guidance=guidance,
+        seed=seed,
+        sampler=sampler,
+        image=image,
+        strength=strength,
+        mask=mask,
+        keep_steps=keep_steps,
+        preview_every=preview_every if on_step is not None else None,
+    )
+    found = _run(request, on_step, progress)
+    results = collect_results(listed, found)
+    return results[0] if isinstance(texts, str) else results
+
+
+def make_draw_request(
+    model: Model,
+    texts: list[str],
+    *,
+    samples: int = 1,
+    steps: int = DEFAULT_STEPS,
+    guidance: float = 3.0,
+    seed: int = 0,
+    sampler: str | None = None,
+    image: PathLike | Pixels | None = None,
+    strength: float = 0.7,
+    mask: PathLike | Pixels | None = None,
+    keep_steps: bool = False,
+    preview_every: int | None = None,
+) -> DrawRequest:
+    """Check the options of `draw`, and decode its images; nothing is drawn yet."""
+    in_range("samples", samples, 1, _MAX_IMAGES)
     in_range("seed", seed, 0, _MAX_SEED - samples)
+    if preview_every is not None:
+        in_range("preview_every", preview_every, 1, NUM_TIMES)
+    if mask is not None and image is None:
+        raise InputError("mask is given without image", fix="give the image to change")
+    size = model.config.image_size
+    return DrawRequest(
+        model=model,
+        wanted=[WantedImage(text, seed + n) for text in texts for n in range(samples)],
+        config=_make_config(model, steps, guidance, sampler, strength),
+        image=None if image is None else _read_pixels(image, size),
+        mask=None if mask is None else _read_pixels(mask, size),
+        keep_steps=keep_steps,
+        preview_every=preview_every,
+    )
+
+
+def _make_config(
+    model: Model, steps: int, guidance: float, sampler: str | None, strength: float = 1.0
+) -> SamplingConfig:
+    in_range("steps", steps, 1, NUM_TIMES)
     config = SamplingConfig(
         sampler=sampler,
         steps=steps,
         guidance=number("guidance", guidance, 0, 100),
         strength=number("strength", strength, 0, 1),
     )
-    if mask is not None and image is None:
-        raise InputError("mask is given without image", fix="give the image to change")
-    listed = check_texts(texts, "text", text_column)
-    wanted = [(text, seed + n) for text in listed for n in range(samples)]
-    start = _Start.open(opened, image, mask)
-    found: list[Picture] = []
-    with eval_mode(opened.module):
-        size = _BATCH if opened.device.type == "cpu" else _GPU_BATCH
-        for first in range(0, len(wanted), size):
-            batch = wanted[first : first + size]
-            found += _draw_batch(opened, batch, config, start, keep_steps, on_step)
-            if progress is not None:
-                progress("images", len(found), len(wanted))
-    results = Results(
-        DrawResult(text=text, pictures=found[n * samples : (n + 1) * samples])
-        for n, text in enumerate(listed)
+    config.make_sampler(model.module)  # an error if it does not fit
+    return config
+
+
+def collect_results(texts: list[str], pictures: list[Picture]) -> Results[DrawResult]:
+    """The images of each text, equally many."""
+    samples = len(pictures) // len(texts) if texts else 0
+    return Results(
+        DrawResult(text=text, pictures=pictures[n * samples : (n + 1) * samples])
+        for n, text in enumerate(texts)
     )
-    return results[0] if isinstance(texts, str) else results
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The latents of a given image (1 c y x), and where they are kept (1 1 y x)."""
+@with_progress
+def interpolate_images(
+    model: Model | PathLike,
+    text: str,
+    other_text: str | None = None,
+    *,
+    count: int = 8,
+    steps: int = DEFAULT_STEPS,
+    guidance: float = 3.0,
+    seed: int = 0,
+    other_seed: int | None = None,
+    sampler: str | None = None,
+    progress: ProgressCallback | None = None,
+) -> DrawResult:
+    """Draw images on the way from one text to another, from one seed to another, or both.
 
-    image: Tensor | None = None
-    keep: Tensor | None = None
+    The first and the last image are those that `draw` gives. Between them the outputs of the model
+    for both texts are mixed in every step, and the noise of the seeds moves on the arc between
+    them; choose a sampler without random steps (not ddpm).
 
-    @classmethod
-    def open(cls, model: Model, image: Any, mask: Any) -> "_Start":  # noqa: ANN401
-        if image is None:
-            return cls()
-        size = model.config.image_size
-        pixels = torch.from_numpy(_read_pixels(image, size)).to(model.device)
-        scaled = pixels.permute(2, 0, 1)[None].to(model.dtype) / 127.5 - 1
-        latents = model.module.encode_images(scaled)
-        if mask is None:
-            return cls(latents)
-        shape = latents.shape[-2:]
-        drawn = torch.from_numpy(_read_pixels(mask, size)).float().mean(-1)[None, None]
-        smaller = torch.nn.functional.adaptive_max_pool2d(drawn, shape)
-        return cls(latents, (smaller < 128).to(model.device))  # noqa: PLR2004 - dark: kept
-
-    def repeat(self, count: int) -> tuple[Tensor | None, Tensor | None]:
-        image = None if self.image is None else self.image.expand(count, -1, -1, -1)
-        return image, self.keep
-
-
-def _draw_batch(
-    model: Model,
-    wanted: Sequence[tuple[str, int]],
-    config: SamplingConfig,
-    start: _Start,
-    keep_steps: bool,
-    on_step: OnStep | None,
-) -> list[Picture]:
-    module = model.module
-    prompts = _encode_prompts(model, [text for text, _ in wanted])
-    image, keep = start.repeat(len(wanted))
-    seeds = [seed for _, seed in wanted]
-    every = max(1, config.steps // MAX_STRIP)
-    kept: list[list[Pixels]] = []
-    sample = None
-    steps = sample_images(module, prompts, seeds, config, image=image, keep=keep)
-    for number_, found in enumerate(steps, 1):
-        sample = found.sample
-        is_kept = keep_steps and (number_ % every == 0 or number_ == config.steps)
-        if is_kept or on_step is not None:
-            now = _to_pixels(module.decode_images(found.original))
-            kept += [now] if is_kept else []
-            if on_step is not None:
-                on_step(number_, config.steps, now)
-    assert sample is not None
-    pixels = _to_pixels(module.decode_images(sample))
-    return [
-        Picture(seed, pixels[n], [one[n] for one in kept]) for n, (_, seed) in enumerate(wanted)
+    Args:
+        model: a diffusion model, or its folder.
+        text: the text of the first image.
+        other_text: the text of the last image (default: the same).
+        count: number of images, the first and the last included.
+        steps: number of steps from noise to an image.
+        guidance: how strongly images follow the texts; 1 is without guidance.
+        seed: seed of the noise of the first image.
+        other_seed: seed of the noise of the last image (default: the same).
+        sampler: ddpm, ddim, dpm-solver++ or euler (default: the model's).
+        progress: show a progress bar, or not; a function is called with stage, done and total.
+    """
+    opened = open_model(model, "draw", "image_generator")
+    in_range("count", count, 2, _MAX_IMAGES)
+    for given in (seed, other_seed or 0):
+        in_range("seed", given, 0, _MAX_SEED)
+    target = text if other_text is None else other_text
+    check_texts([text, target], "text", None)
+    last = seed if other_seed is None else other_seed
+    wanted = [
+        WantedImage(text, seed, target, last, float(weight)) for weight in np.linspace(0, 1, count)
     ]
+    config = _make_config(opened, steps, guidance, sampler)
+    found = _run(DrawRequest(model=opened, wanted=wanted, config=config), None, progress)
+    return DrawResult(text=text if target == text else f"{text} → {target}", pictures=found)
 
 
-def _encode_prompts(model: Model, texts: Sequence[str]) -> Prompts:
-    if model.module.text_encoder is None:
-        return Prompts(None, None)
-    encoded = []
-    for some in (texts, [""]):
-        ids, mask = encode_captions(model.tokenizer, some, model.config.max_text_length)
-        on_device = torch.from_numpy(mask).to(model.device)
-        states = model.module.encode_text(torch.from_numpy(ids).to(model.device), on_device)
-        encoded += [states, on_device]
-    return Prompts(*encoded)
-
-
-def _to_pixels(images: Tensor) -> list[Pixels]:
-    """From [−1, 1], b 3 y x."""
-    values = ((images.float() + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-    return list(values.permute(0, 2, 3, 1).cpu().numpy())
+def _run(
+    request: DrawRequest, on_step: OnStep | None, progress: ProgressCallback | None
+) -> list[Picture]:
+    found: list[list[Picture]] = []
+    for step in request.run():
+        if on_step is not None and step.images:
+            on_step(step.number, step.total, step.images)
+        if step.pictures:
+            found.append(step.pictures)
+        if progress is not None:
+            progress("steps", step.number, step.total)
+    return list(chain.from_iterable(found))
 
 
 def _read_pixels(image: PathLike | Pixels, size: int) -> Pixels:
@@ -279,23 +241,3 @@ def _read_pixels(image: PathLike | Pixels, size: int) -> Pixels:
     except OSError as error:
         raise InputError(f"{image}: {error.strerror}", fix="check the path") from None
     return decode_image(content, str(image), size=size)
-
-
-def save_grid(path: PathLike, pictures: Sequence[Pixels], columns: int | None = None) -> Path:
-    """Write images side by side as a PNG file, in rows of `columns` (default: about a square)."""
-    target = expand_user(path)
-    if target.suffix.lower() != ".png":
-        raise InputError(f"{path} does not end in .png", fix="images are written as PNG files")
-    width = columns or math.ceil(len(pictures) ** 0.5)
-    return write_bytes(target, encode_png(make_grid(pictures, width)))
-
-
-def make_grid(pictures: Sequence[Pixels], columns: int) -> Pixels:
-    """Images side by side, in rows of `columns`, on white."""
-    height, width = pictures[0].shape[:2]
-    rows = -(-len(pictures) // columns)
-    grid = np.full((rows * height, min(columns, len(pictures)) * width, 3), 255, np.uint8)
-    for n, one in enumerate(pictures):
-        y, x = divmod(n, columns)
-        grid[y * height : (y + 1) * height, x * width : (x + 1) * width] = one
-    return grid

@@ -11,7 +11,6 @@ from cloze.make.diffusion import AUTOENCODER
 from cloze.make.stored_images import store_latents
 from cloze.objectives.diffusion import place_images, read_samples
 from cloze.train.averaging import WeightEMA
-from cloze.train.compiled import compile_diffusion
 from helpers import raises, tiny_model
 from images import SHAPE, diffusion_model, drawings
 
@@ -60,11 +59,13 @@ def weights_of(folder):
     return cloze.load(folder, device="cpu").module.state_dict()
 
 
-@pytest.mark.parametrize("changes", [{}, CHANGES], ids=["latents are stored", "augmentation"])
-def test_both_stages_are_resumed_exactly(tmp_path, text_encoder, changes):
+@pytest.mark.parametrize(
+    ("changes", "stages"), [({}, (1, 2)), (CHANGES, (2,))], ids=["stored latents", "augmentation"]
+)
+def test_both_stages_are_resumed_exactly(tmp_path, text_encoder, changes, stages):
     whole = train(tmp_path / "whole", text_encoder, settings=changes)
     assert whole.scores["diffusion"] > 0
-    for stage in (1, 2):
+    for stage in stages:
         out = tmp_path / f"stopped-{stage}"
         train(out, text_encoder, callbacks=StopInStage(stage), settings=changes)
         cloze.resume(out, sources=drawings(24), progress=False)
@@ -109,22 +110,6 @@ def test_stored_latents_are_those_of_the_images(tmp_path):
     width = plain.find_text_width()
     assert max(plain.batch(n).input_ids.shape[1] for n in range(4)) == width
     assert store_latents(images, module, torch.device("cpu"), batch_size=0) is None  # too many
-
-
-@pytest.mark.parametrize("trained", ["denoiser", "autoencoder"])
-def test_what_a_stage_compiles(trained):
-    module = diffusion_model().module
-    compile_diffusion(module, [getattr(module, trained)])
-    is_compiled = {
-        name: part._compiled_call_impl is not None
-        for name, part in (
-            ("denoiser", module.denoiser),
-            ("encoder", module.autoencoder.encoder),
-            ("text", module.text_encoder.blocks[0]),
-        )
-    }
-    second = trained == "denoiser"
-    assert is_compiled == {"denoiser": second, "encoder": True, "text": second}
 
 
 def test_the_loss_falls_and_the_average_follows(tmp_path, text_encoder):

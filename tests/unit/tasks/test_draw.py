@@ -5,9 +5,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import cloze
 from cloze.data.images.decode import decode_image
+from cloze.decode.image_generation import MixedNoise, NoiseSource
 from cloze.errors import ConfigError, InputError
 from helpers import raises, tiny_model
 from images import diffusion_model
@@ -65,6 +67,30 @@ def test_an_image_to_start_from_and_parts_to_keep(model):
         assert np.abs(kept[:, 8:].astype(int) - image[:, 8:]).max() > 1
 
 
+def test_images_on_the_way_to_another_text_and_seed(model):
+    found = cloze.interpolate_images(model, "a b", "c", count=3, steps=3, seed=2, other_seed=9)
+    assert found.text == "a b → c"
+    ends = (cloze.draw(model, text, steps=3, seed=seed) for text, seed in (("a b", 2), ("c", 9)))
+    for picture, end in zip(found.pictures[::2], ends, strict=True):
+        assert np.abs(picture.pixels.astype(int) - end.pixels).max() <= 1
+    middle = found.pictures[1].pixels.astype(int)
+    assert all(np.abs(middle - one.pixels).max() > 1 for one in found.pictures[::2])
+    same = cloze.interpolate_images(model, "a b", count=2, steps=2)
+    assert np.array_equal(same.pictures[0].pixels, same.pictures[1].pixels)
+
+
+def test_mixed_noise_is_as_long_as_noise():
+    module = diffusion_model(image_size=64).module
+    sources = [NoiseSource([seed] * 3, module) for seed in (0, 1)]
+    weights = torch.tensor([0.0, 0.5, 1.0])
+    found, first, second = MixedNoise(*sources, weights)(), *(
+        NoiseSource([seed] * 3, module)() for seed in (0, 1)
+    )
+    assert torch.allclose(found[0], first[0], atol=1e-6)
+    assert torch.allclose(found[2], second[2], atol=1e-6)
+    assert found[1].std() == pytest.approx(1, abs=0.1)
+
+
 def test_results(tmp_path):
     model = diffusion_model()
     steps = []
@@ -73,6 +99,12 @@ def test_results(tmp_path):
         on_step=lambda number, total, images: steps.append((number, total, len(images))),
     )  # fmt: skip
     assert steps == [(n, 10, 1) for n in range(1, 11)]
+    steps.clear()
+    cloze.draw(
+        model, ["a"] * 17, steps=10, preview_every=4, image=np.zeros((4, 4, 3), np.uint8),
+        strength=0.5, on_step=lambda number, total, images: steps.append((number, total, len(images))),
+    )  # fmt: skip
+    assert steps == [(4, 10, 16), (5, 10, 16), (9, 10, 1), (10, 10, 1)]  # five steps of two batches
     assert len(found.pictures[0].steps) == 10
     written = found.save(tmp_path / "x.png").read_bytes()
     assert np.array_equal(decode_image(written, "x"), found.pixels)
@@ -98,6 +130,8 @@ def test_mistakes(tmp_path):
         cloze.draw(model, "a", sampler="euler")
     with raises(ConfigError, "steps"):
         cloze.draw(model, "a", steps=0)
+    with raises(ConfigError, "count"):
+        cloze.interpolate_images(model, "a", "b", count=1)
     with raises(InputError, "mask", fix="image"):
         cloze.draw(model, "a", mask=np.zeros((16, 16, 3), np.uint8))
     with raises(InputError, "none.png"):

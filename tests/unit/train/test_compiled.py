@@ -8,7 +8,8 @@ from torch.compiler import config as compiler
 from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.objectives.detector import build_detector
-from cloze.train.compiled import RECOMPILE_LIMIT, compile_encoders
+from cloze.train.compiled import RECOMPILE_LIMIT, compile_diffusion, compile_encoders
+from images import diffusion_model
 
 
 @pytest.fixture
@@ -58,3 +59,13 @@ def test_a_generator_and_the_head_beside_a_model(compiled, width):
     assert compiled.count(type(both.model).lm_head_operands) == 2
     assert type(both).discriminator_logits in compiled
     assert list(both.state_dict()) == names
+
+
+@pytest.mark.parametrize("trained", ["denoiser", "autoencoder"])
+def test_what_a_stage_of_diffusion_uses(compiled, trained):
+    module = diffusion_model().module
+    compile_diffusion(module, [getattr(module, trained)])
+    assert module.autoencoder.encoder in compiled
+    is_second = trained == "denoiser"
+    assert (module.denoiser in compiled) == is_second
+    assert all((block in compiled) == is_second for block in module.text_encoder.blocks)
