@@ -13,7 +13,7 @@ from cloze.decode.image_generation import DEFAULT_STEPS, SamplingConfig
 from cloze.errors import InputError
 from cloze.files import PathLike, expand_user
 from cloze.nn.noise_schedule import NUM_TIMES
-from cloze.progress import ProgressCallback, ProgressOption, with_progress
+from cloze.progress import ProgressCallback, ProgressOption, open_progress, with_progress
 from cloze.results import Results
 from cloze.tasks.image_batches import DrawRequest, WantedImage
 from cloze.tasks.inputs import Texts, check_texts, open_model
@@ -171,7 +171,6 @@ def collect_results(texts: list[str], pictures: list[Picture]) -> Results[DrawRe
     )
 
 
-@with_progress
 def interpolate_images(
     model: Model | PathLike,
     text: str,
@@ -183,7 +182,7 @@ def interpolate_images(
     seed: int = 0,
     other_seed: int | None = None,
     sampler: str | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
 ) -> DrawResult:
     """Draw images on the way from one text to another, from one seed to another, or both.
 
@@ -214,7 +213,8 @@ def interpolate_images(
         WantedImage(text, seed, target, last, float(weight)) for weight in np.linspace(0, 1, count)
     ]
     config = _make_config(opened, steps, guidance, sampler)
-    found = _run(DrawRequest(model=opened, wanted=wanted, config=config), None, progress)
+    with open_progress(progress) as show:
+        found = _run(DrawRequest(model=opened, wanted=wanted, config=config), None, show)
     return DrawResult(text=text if target == text else f"{text} → {target}", pictures=found)
 
 

@@ -83,8 +83,9 @@ def test_mixed_noise_is_as_long_as_noise():
     module = diffusion_model(image_size=64).module
     sources = [NoiseSource([seed] * 3, module) for seed in (0, 1)]
     weights = torch.tensor([0.0, 0.5, 1.0])
-    found, first, second = MixedNoise(*sources, weights)(), *(
-        NoiseSource([seed] * 3, module)() for seed in (0, 1)
+    found, first, second = (
+        MixedNoise(*sources, weights)(),
+        *(NoiseSource([seed] * 3, module)() for seed in (0, 1)),
     )
     assert torch.allclose(found[0], first[0], atol=1e-6)
     assert torch.allclose(found[2], second[2], atol=1e-6)
@@ -102,7 +103,7 @@ def test_results(tmp_path):
     steps.clear()
     cloze.draw(
         model, ["a"] * 17, steps=10, preview_every=4, image=np.zeros((4, 4, 3), np.uint8),
-        strength=0.5, on_step=lambda number, total, images: steps.append((number, total, len(images))),
+        strength=0.5, on_step=lambda step, total, images: steps.append((step, total, len(images))),
     )  # fmt: skip
     assert steps == [(4, 10, 16), (5, 10, 16), (9, 10, 1), (10, 10, 1)]  # five steps of two batches
     assert len(found.pictures[0].steps) == 10
