@@ -10,7 +10,7 @@ from cloze.checkpoint.task import Task
 from cloze.models.registry import FAMILIES
 from grams import text_model
 from helpers import ENCODERS, tiny_model, word_model
-from images import diffusion_model
+from images import clip_model, diffusion_model
 from languages import elmo_model, neural_model
 from recurrent import recurrent_encoder
 from translators import translator
@@ -45,6 +45,10 @@ MADE = {
     "seq2seq": partial(translator, "bahdanau"),
     "diffusion": diffusion_model,
     "diffusion, pixels": partial(diffusion_model, latent_channels=0, backbone="dit"),
+    "clip": clip_model,
+    "clip, published": partial(clip_model, "clip-text"),
+    "clip, dual encoder": partial(clip_model, text_pooling="pooler"),
+    "clip, resnet": partial(clip_model, "modernbert", vision="resnet"),
     "gpt2, translate": partial(tiny_model, "lm", family="gpt2", task=Task(name="translate")),
     "bert, causal": partial(tiny_model, "mlm", is_causal=True),
     **{

@@ -7,10 +7,12 @@ import torch
 from cloze.checkpoint.model import Model
 from cloze.data.images.drawings import make_drawing
 from cloze.data.images.read import ImageExample
+from cloze.models.configs.clip import ClipConfig
 from cloze.models.configs.diffusion import DiffusionConfig
 from cloze.models.configs.nested import NestedConfig
-from helpers import scramble, tiny_model
+from helpers import PIECES, scramble, tiny_model
 
+EOS_ID = PIECES.index("[SEP]")
 SHAPE = {
     "image_size": 16,
     "channels": (8, 8),
@@ -36,6 +38,36 @@ def diffusion_model(*, with_text=True, **changes):
     tokenizer = text.tokenizer if text else None
     model = Model.from_config(config, tokenizer, rng=torch.Generator().manual_seed(0))
     scramble(model.module.denoiser)
+    return model
+
+
+CLIP_SHAPE = {
+    "image_size": 16,
+    "patch_size": 4,
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "intermediate_size": 32,
+    "projection_size": 12,
+    "max_text_length": 24,
+}
+RESNET_SHAPE = {"channels": (8, 16), "blocks_per_stage": 1, "norm_groups": 4}
+
+
+def clip_model(family="bert", **changes):
+    """A CLIP with random weights and this text encoder."""
+    text = tiny_model(
+        family=family, **({"end_of_text_id": EOS_ID} if family == "clip-text" else {})
+    )
+    pooling = {"text_pooling": "eos"} if family == "clip-text" else {}
+    shape = RESNET_SHAPE if changes.get("vision") == "resnet" else {}
+    config = ClipConfig(
+        **{**CLIP_SHAPE, **pooling, **shape, **changes},
+        vocab_size=text.config.vocab_size,
+        text=NestedConfig(text.config),
+    )
+    model = Model.from_config(config, text.tokenizer, rng=torch.Generator().manual_seed(0))
+    scramble(model.module)
     return model
 
 

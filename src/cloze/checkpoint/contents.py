@@ -98,6 +98,7 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
         raise _wrong_kind_error(folder, family, kind, values)
     stored = list_stored_weights(body)
     layout: Layout = resolve(family.layout)
+    values = layout.add_files(values, lambda name: read_optional_json(body, name))
     description = layout.read_config(values, stored)
     has_tokenizer = family.vocabulary != "none" and description.config.reads_text
     tokenizer = load_tokenizer(body) if has_tokenizer else None
@@ -146,6 +147,8 @@ _KINDS: dict[Kind, str] = {
     "language_model": "a language model",
     "translator": "a translator",
     "word_vectors": "word vectors",
+    "image_generator": "a diffusion model of images",
+    "dual_encoder": "a CLIP",
 }
 
 

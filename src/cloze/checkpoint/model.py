@@ -27,7 +27,7 @@ from cloze.checkpoint.task import (
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.errors import InputError
 from cloze.files import write_json
-from cloze.interop.layout import Layout
+from cloze.interop.layout import PREPROCESSOR_FILE, Layout
 from cloze.models.capabilities import Contents, describe_needed_model
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import Family, get_family, resolve
@@ -53,6 +53,7 @@ OPTIONAL_FILES = (
     FEATURE_WORDS_FILE,
     MODULES_FILE,
     SNAPSHOTS_FILE,
+    PREPROCESSOR_FILE,
 )
 _MAX_SHOWN = 20  # labels of a model in a notebook
 _SHOWN = ("order", "num_layers", "hidden_size", "intermediate_size")  # if the family has them
@@ -305,7 +306,8 @@ class Model(ModelMethods, Generic[M, C]):
             dtype = str(self.dtype).removeprefix("torch.")
         special = {role: getattr(self.tokenizer, f"{role}_id", None) for role in ROLES}
         values = layout.write_config(self.config, self.task_heads, dtype=dtype, special_ids=special)
-        write_json(work / CONFIG_FILE, values, indent=2)
+        for name, content in {CONFIG_FILE: values, **layout.write_files(self.config)}.items():
+            write_json(work / name, content, indent=2)
         if self.tokenizer is not None:
             self.tokenizer.save(work, token_types=layout.token_types)
         if self.task and self.task != infer_task(self.head):  # else the head implies it

@@ -48,6 +48,7 @@ class HuggingFaceLayout(Layout):
     architectures: Mapping[str, tuple[str, ...]]  # their classes -> our task heads
     weights: Mapping[str, Entry]  # by module, or by the full name of a weight
     block: str  # the prefix of block {n}'s weights
+    model_type: str | None = None  # None: the name of the family
     token_types: bool = True
     harmless: frozenset[str] = frozenset()
     harmless_pattern: str | None = None  # more of them, as a regular expression
@@ -123,7 +124,7 @@ class HuggingFaceLayout(Layout):
             labels = DEFAULT_LABELS
         return {
             "architectures": [self.describe_architecture(heads)],
-            "model_type": self.family,
+            "model_type": self.model_type or self.family,
             **settings,
             **self.extra_settings(settings),
             **{theirs: (special_ids or {}).get(role) for theirs, role in self.special_ids.items()},

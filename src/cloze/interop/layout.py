@@ -4,7 +4,7 @@ Nothing here opens a file or imports torch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from cloze.errors import FolderError
 from cloze.models.configs.base import ModelConfig
 
 Shape = tuple[int, ...]
+PREPROCESSOR_FILE = "preprocessor_config.json"  # how images are scaled and normalized
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,21 @@ class Layout(ABC):
         special_ids: Mapping[str, int | None],
     ) -> dict[str, Any]:
         """The contents of config.json; `special_ids` are token ids by role (cls, sep)."""
+
+    def add_files(
+        self,
+        values: Mapping[str, Any],
+        read: Callable[[str], Any],  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        """The contents of config.json with settings from other JSON files of the folder.
+
+        `read` returns the contents of a file by its name; None if there is none.
+        """
+        return values
+
+    def write_files(self, config: ModelConfig) -> Mapping[str, Any]:  # noqa: ARG002
+        """Other JSON files that the folder has beside config.json, by name."""
+        return {}
 
     def map_weights(self, config: ModelConfig, names: Iterable[str]) -> dict[str, Rule]:  # noqa: ARG002
         """The rule of each weight of the module; by default it is stored under its own name."""

@@ -155,6 +155,11 @@ def image_generator_capabilities(contents: Contents) -> dict[str, str]:  # noqa:
     return {"draw": "images from texts", **_TEXT}
 
 
+def dual_encoder_capabilities(contents: Contents) -> dict[str, str]:  # noqa: ARG001
+    """The functions of a CLIP."""
+    return dict(_TEXT)
+
+
 _FINETUNED = "a model that `cloze finetune {0}` has trained"
 _NEEDED = {
     "fill": "a masked language model, such as cloze-en",

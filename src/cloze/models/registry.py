@@ -19,6 +19,7 @@ from cloze.errors import ConfigError
 from cloze.models.capabilities import (
     LANGUAGE_MODEL,
     Capabilities,
+    dual_encoder_capabilities,
     elmo_capabilities,
     encoder_capabilities,
     image_generator_capabilities,
@@ -32,7 +33,9 @@ ENTRY_POINTS = "cloze.families"
 RECURRENT_PARTS = ("embeddings", "hidden_states", "recurrent")
 RECURRENT_LM_PARTS = (*RECURRENT_PARTS, "layer_outputs")
 ENCODER_PARTS = ("embeddings", "hidden_states", "blocks", "attention", "ffn", "layer_outputs")
-Kind = Literal["encoder", "language_model", "translator", "word_vectors", "image_generator"]
+Kind = Literal[
+    "encoder", "language_model", "translator", "word_vectors", "image_generator", "dual_encoder"
+]
 
 
 class PluginWarning(UserWarning):
@@ -43,7 +46,7 @@ class PluginWarning(UserWarning):
 class Family:
     """One architecture."""
 
-    name: str  # the `model_type` in config.json
+    name: str  # the `model_type` in config.json, unless the layout writes one of `model_types`
     description: str  # with its article: "an n-gram model"
     kind: Kind
     config: str
@@ -53,6 +56,7 @@ class Family:
     # the ids of the model: those of the tokenizer ("tokens"); <unk>, <s>, </s> and the words of the
     # tokenizer (`cloze.models.language.Vocabulary`, "words"); its own, without a tokenizer ("none")
     vocabulary: Literal["tokens", "words", "none"] = "tokens"
+    model_types: tuple[str, ...] = ()  # other values of `model_type` that folders have
     parts: tuple[str, ...] = ENCODER_PARTS  # that views show (`cloze.tasks.explain.views.PARTS`)
     recipe: str | None = None  # the recipe that trains it by default
     language_model: str | None = None  # function from a loaded model to a `LanguageModel`
@@ -99,7 +103,11 @@ def find_family(name: object) -> Family | None:
     """Like `get_family`, but None if there is none; the name, from a file, may be any value."""
     if not isinstance(name, str):
         return None
-    return FAMILIES.get(name) or list_families().get(name)
+    return FAMILIES.get(name) or list_families().get(name) or _find_by_model_type(name)
+
+
+def _find_by_model_type(name: str) -> Family | None:
+    return next((one for one in list_families().values() if name in one.model_types), None)
 
 
 def list_families() -> dict[str, Family]:
@@ -217,6 +225,18 @@ for _family in (
         module="cloze.models.gpt:GPT2",
         layout="cloze.interop.gpt:GPT3",
         capabilities=own_encoder_capabilities,
+        recipe="gpt",
+        language_model="cloze.decode.causal_encoder:make_causal_encoder",
+    ),
+    Family(
+        name="clip-text",
+        description="a text encoder of CLIP",
+        kind="encoder",
+        config="cloze.models.configs.clip_text:ClipTextConfig",
+        module="cloze.models.gpt:GPT2",
+        layout="cloze.interop.clip:CLIP_TEXT",
+        capabilities=encoder_capabilities,
+        model_types=("clip_text_model",),
         recipe="gpt",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
@@ -364,6 +384,17 @@ for _family in (
         layout="cloze.interop.own:DIFFUSION",
         capabilities=image_generator_capabilities,
         recipe="diffusion",
+    ),
+    Family(
+        name="clip",
+        description="a CLIP",
+        kind="dual_encoder",
+        config="cloze.models.configs.clip:ClipConfig",
+        parts=(),
+        module="cloze.models.clip:Clip",
+        layout="cloze.interop.clip:CLIP",
+        capabilities=dual_encoder_capabilities,
+        model_types=("cloze-clip", "vision-text-dual-encoder"),
     ),
 ):
     register(_family)

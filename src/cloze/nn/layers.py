@@ -11,10 +11,17 @@ Activation = Callable[[Tensor], Tensor]
 
 _tanh_gelu: Activation = partial(F.gelu, approximate="tanh")
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """An approximation of GELU that the published CLIPs use: x · sigmoid(1.702·x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Activation] = {  # by the names that published configurations use
     "gelu": F.gelu,
     "gelu_new": _tanh_gelu,
     "gelu_pytorch_tanh": _tanh_gelu,
+    "quick_gelu": quick_gelu,
     "relu": F.relu,
     "silu": F.silu,
     "tanh": F.tanh,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from cloze.checkpoint.task import TARGET_TASKS
+from cloze.errors import ConfigError
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.images import DiffusionRecipe
@@ -76,7 +77,10 @@ def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
 
 def class_of_family(family: Family) -> type[Any]:
     """The recipe class of the models of a family."""
-    return _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND[family.kind]
+    found = _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND.get(family.kind)
+    if found is None:
+        raise ConfigError(f"{family.description} cannot be trained yet", fix="use another family")
+    return found
 
 
 def read_family(values: Mapping[str, Any]) -> str:

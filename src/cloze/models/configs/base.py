@@ -8,7 +8,7 @@ from cloze.config import Choices, Config, Help, Range, in_range, one_of
 from cloze.errors import ConfigError
 
 # The keys of `cloze.nn.layers.ACTIVATIONS`, listed here to avoid importing torch.
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "tanh")
 
 # Far above any published model: a folder that exceeds these limits is damaged or malicious, and is
 # rejected before memory is allocated.
