@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from cloze.checkpoint.task import TARGET_TASKS
-from cloze.errors import ConfigError
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.finetune import FinetuneRecipe
 from cloze.make.recipe.images import DiffusionRecipe
@@ -59,6 +58,7 @@ _CLASS_OF_KIND: dict[str, type[Any]] = {
     "translator": TranslationRecipe,
     "word_vectors": Word2VecRecipe,
     "image_generator": DiffusionRecipe,
+    "dual_encoder": DiffusionRecipe,
 }
 
 
@@ -77,10 +77,7 @@ def get_recipe_class(values: Mapping[str, Any]) -> type[Any]:
 
 def class_of_family(family: Family) -> type[Any]:
     """The recipe class of the models of a family."""
-    found = _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND.get(family.kind)
-    if found is None:
-        raise ConfigError(f"{family.description} cannot be trained yet", fix="use another family")
-    return found
+    return _CLASS_OF_FAMILY.get(family.name) or _CLASS_OF_KIND[family.kind]
 
 
 def read_family(values: Mapping[str, Any]) -> str:
