@@ -16,7 +16,7 @@ from cloze.errors import ClozeError
 from cloze.serve.batcher import Batcher, Reservation, run_isolated
 from cloze.serve.config import ServeConfig
 from cloze.serve.failures import refuse
-from cloze.serve.functions import FUNCTIONS, Function, list_options
+from cloze.serve.functions import FUNCTIONS, Function
 from cloze.serve.generation import GenerationBatches, GenerationKey, Prompt
 from cloze.serve.log import LOGGER, REQUEST_LOG, log_request
 from cloze.serve.metrics import Metrics
@@ -165,7 +165,7 @@ class Engine:
         function = FUNCTIONS[name]
         served = self.store.find(model, name)
         inputs, is_single = function.split(values)
-        options = {key: values[key] for key in list_options(function) if key in values}
+        options = {key: values[key] for key in function.options if key in values}
         if name == "generate" and options.get("beam") in (None, 1):
             async with self._prepare_prompts(served, inputs, values, options) as prepared:
                 prompts, costs, errors = prepared
@@ -279,7 +279,7 @@ class Engine:
         served = self.store.find(model, "generate")
         function = FUNCTIONS["generate"]
         inputs, is_single = function.split(values)
-        options = {key: values[key] for key in list_options(function) if key in values}
+        options = {key: values[key] for key in function.options if key in values}
         if not is_single or options.get("beam") is not None:
             raise refuse(
                 400, "invalid_input", "several texts or beam search cannot be streamed",

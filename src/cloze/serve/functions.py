@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -49,6 +49,12 @@ class Function:
         """The public function."""
         found: Callable[..., Any] = getattr(cloze, self.name)
         return found
+
+    @cached_property
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """The type and default of each option that requests may set."""
+        names = {self.python_names.get(name, name) for name in self.inputs}
+        return convert_options(self.python, _EXCLUDED | names)
 
     @property
     def title(self) -> str:
@@ -221,10 +227,9 @@ def make_schema(name: str) -> type[Request]:
         text = help_texts.get(function.python_names.get(input_name, input_name), "")
         is_optional = type(None) in get_args(kind)
         fields[input_name] = (kind, Field(None if is_optional else ..., description=text))
-    options = list_options(function)
-    for option, (kind, default) in options.items():
+    for option, (kind, default) in function.options.items():
         fields[option] = (kind, Field(default, description=help_texts.get(option, "")))
-    if "truncation" in options:
+    if "truncation" in function.options:
         fields["truncate"] = (
             bool,
             Field(
@@ -239,12 +244,6 @@ def make_schema(name: str) -> type[Request]:
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(inspect.unwrap(function), include_extras=True)
-
-
-def list_options(function: Function) -> dict[str, tuple[Any, Any]]:
-    """The type and default of each option of a function that requests may set."""
-    names = {function.python_names.get(name, name) for name in function.inputs}
-    return convert_options(function.python, _EXCLUDED | names)
 
 
 def convert_options(

@@ -8,7 +8,7 @@ from cloze.checkpoint.model import Model
 from cloze.decode.image_generation import DEFAULT_STEPS
 from cloze.errors import InputError
 from cloze.serve.batcher import run_isolated
-from cloze.serve.functions import Function, list_options
+from cloze.serve.functions import Function
 
 CHARS_PER_TOKEN = 4  # an estimate, before a text is tokenized
 # where the setting of the model does not apply; `fill` reads a window around the masks
@@ -32,7 +32,7 @@ def resolve_truncation(
     Models that read long texts in windows leave nothing out.
     """
     resolved = dict(options)
-    if "truncation" not in list_options(function) or resolved.get("truncation") is not None:
+    if "truncation" not in function.options or resolved.get("truncation") is not None:
         return resolved
     own = model.task.truncation_strategy if model.task else "head"
     if model.task is None or model.task.name != function.name:

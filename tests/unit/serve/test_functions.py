@@ -7,7 +7,7 @@ import pytest
 
 import cloze
 from cloze.data.embedding_records import EmbeddingRecord
-from cloze.serve.functions import FUNCTIONS, list_options, make_schema
+from cloze.serve.functions import FUNCTIONS, make_schema
 from translators import TEXTS
 
 LONG = "a b c d e f g h i j " * 8
@@ -138,7 +138,7 @@ def test_a_function_that_the_model_lacks_is_an_error_that_names_others(server):
     assert "fill" in found.json()["error"]["fix"]
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if "truncation" in list_options(FUNCTIONS[n])])
+@pytest.mark.parametrize("name", [n for n in CASES if "truncation" in FUNCTIONS[n].options])
 def test_long_inputs_are_an_error_unless_truncation_is_asked_for(server, name):
     model, fields, options = CASES[name]
     first = next(iter(fields))
@@ -197,4 +197,4 @@ def test_numbers_that_are_not_finite_are_null(server):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_option_names_a_path_on_the_server(name):
-    assert not {"database", "out", "predictions"} & list_options(FUNCTIONS[name]).keys()
+    assert not {"database", "out", "predictions"} & FUNCTIONS[name].options.keys()
