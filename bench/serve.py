@@ -46,7 +46,7 @@ from cloze.plot.format import format_percent
 from common import TEXT, minilm, print_result, versions
 
 HERE = Path(__file__).resolve().parent
-CONNECTIONS = (1, 2, 4, 8, 16, 32, 64)
+CONNECTIONS = (1, 2, 4, 8, 16, 24, 32, 64)
 OFFLINE = """
 import json, sys, time
 import cloze

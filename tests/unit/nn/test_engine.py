@@ -81,6 +81,15 @@ def test_int8_does_not_depend_on_the_batch():
     np.testing.assert_allclose(together, alone, atol=1e-5)
 
 
+def test_rows_have_few_sizes():
+    """oneDNN keeps a kernel for each size, so a server would need more and more memory."""
+    sizes = {packed_encoder.round_up_rows(count) for count in range(1, 2049)}
+    assert len(sizes) < 64
+    for count in range(1, 2049):
+        padding = packed_encoder.round_up_rows(count) - count
+        assert 0 <= padding < max(16, count / 8)
+
+
 def test_changed_weights_are_noticed(small_packing):
     model = tiny_model()
     batch, last = make_input(model), select_layers("last", 2)
