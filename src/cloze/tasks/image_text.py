@@ -13,14 +13,13 @@ from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
 from cloze.data.images.image_set import encode_captions
-from cloze.models.clip import Clip
 from cloze.nn.utils import eval_mode
 
 BATCH_SIZE = 256  # images or texts computed at a time
 
 
 def compute_image_vectors(
-    model: Model[Clip],
+    model: Model,
     pixels: NDArray[np.uint8],
     *,
     batch_size: int = BATCH_SIZE,
@@ -38,7 +37,7 @@ def compute_image_vectors(
 
 
 def compute_text_vectors(
-    model: Model[Clip],
+    model: Model,
     texts: Sequence[str],
     *,
     batch_size: int = BATCH_SIZE,
@@ -56,7 +55,7 @@ def compute_text_vectors(
     return _finish(found, model, normalize)
 
 
-def _finish(found: list[Tensor], model: Model[Clip], normalize: bool) -> Tensor:
+def _finish(found: list[Tensor], model: Model, normalize: bool) -> Tensor:
     size = model.config.projection_size
     vectors = torch.cat(found) if found else torch.zeros(0, size, device=model.device)
     return F.normalize(vectors, dim=-1) if normalize else vectors
