@@ -1,195 +1,173 @@
 """Indexing and searching chunks of text: cloze, sentence-transformers with faiss, and Chroma.
 
-    python bench/index.py --chunks 100000 [--text FILE] [--json out.json]
+    python bench/index.py --chunks 20000 [--text FILE] [--peer-python FILE] [--json out.json]
 
-Every row embeds the same chunks with the same model (all-MiniLM-L6-v2). `model` is the part of the
-indexing time that is spent in tokenizer and model. A query is timed with the model loaded, from its
-text to ten ids; `store` is the part after its vector is known. Recall is the fraction of the ten
-nearest chunks of an exact search with the same vectors that are found.
+Every system embeds the same chunks with the same model (all-MiniLM-L6-v2), in a process of its own
+(`bench/index_systems.py`). The systems take turns: first each indexes a part of the chunks, then
+the next part, and each query is asked of one after the other, so that other work on the machine
+affects all of them. `model` is the part of the indexing time that is spent in tokenizer and model.
+A query is timed with the model loaded, from its text to ten ids; `store` is the part after its
+vector is known. Recall is the fraction of the ten chunks that an exact search finds. Memory is the
+peak of the process above what it had with the model loaded; of maps of files only what was read.
 """
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Callable
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
-import torch
 from rich.table import Table
 
 import cloze
 from cloze.data.sources import read_rows
 from cloze.plot.format import format_percent
 from cloze.retrieval.chunks import split_chunks
-from cloze.retrieval.exact import search_exact
-from cloze.tasks.index import embed_chunks
 from common import TEXT, minilm, print_result, versions
 
 K = 10
+OURS = ("cloze, lancedb", "cloze, exact", "cloze, postgresql")
+PEERS = ("faiss, Flat", "faiss, HNSW32", "Chroma")
+BASE = OURS[0]
 
 
-def read_chunks(source, model, count, size):
-    """Chunks of the text, and queries: the first sentences of other paragraphs."""
+def read_chunks(source: Path, count: int, size: int) -> list[str]:
+    """Chunks of whole sentences."""
+    tokenizer = cloze.load(minilm(), device="cpu").tokenizer
 
-    def count_tokens(texts):
-        return [len(ids) for ids in model.tokenizer.encode_ids(texts, add_special_tokens=False)]
+    def count_tokens(texts: list[str]) -> list[int]:
+        return [len(ids) for ids in tokenizer.encode_ids(texts, add_special_tokens=False)]
 
     def iterate():
         for row in read_rows(source):
             for start, end in split_chunks(row.text, count_tokens, size, 0):
                 yield row.text[start:end]
 
-    return list(islice(iterate(), count))
+    return list(islice(dict.fromkeys(islice(iterate(), 2 * count)), count))
 
 
-def time_queries(queries, embed, find):
-    """Ids of each query, and milliseconds of a query and of its store."""
-    find(embed(queries[0]))
-    found, whole, store = [], 0.0, 0.0
-    for query in queries:
-        start = time.perf_counter()
-        vector = embed(query)
-        between = time.perf_counter()
-        found.append(find(vector))
-        end = time.perf_counter()
-        whole, store = whole + end - start, store + end - between
-    return found, 1000 * whole / len(queries), 1000 * store / len(queries)
+class System:
+    """A process that indexes and searches."""
+
+    def __init__(self, name: str, python: str, texts: Path, folder: Path) -> None:
+        script = Path(__file__).with_name("index_systems.py")
+        self.process = subprocess.Popen(
+            [python, script, name, texts, folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.seconds = self.model_seconds = 0.0
+        self.queries: list[tuple[float, float]] = []  # milliseconds: whole, store
+        self.found: list[list[int]] = []
+
+    def ask(self, *words: object) -> dict:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a system failed at: {words}")
+        return json.loads(line)
+
+    def index(self, low: int, high: int) -> None:
+        found = self.ask("index", low, high)
+        self.seconds += found["seconds"]
+        self.model_seconds += found["model_seconds"]
+
+    def search(self, number: int) -> None:
+        found = self.ask("search", number, K)
+        self.queries.append((found["ms"], found["store_ms"]))
+        self.found.append(found["ids"])
+
+    def close(self) -> dict:
+        sizes = self.ask("sizes")
+        self.process.stdin.close()
+        self.process.wait()
+        return sizes
 
 
-def run_cloze(store, model, chunks, queries, folder):
-    rows = [{"id": str(n), "text": chunk} for n, chunk in enumerate(chunks)]
-    made = cloze.index(model, rows, folder / store, store=store, chunk_tokens=250, overlap=0)
-    with cloze.open_index(folder / store, model=model) as index:
-        documents = index.documents
-
-        def embed(query):
-            return embed_chunks(model, [query])[0]
-
-        def find(vector):
-            hits = documents.search_vectors(vector, K)
-            return [int(documents.documents[hit.chunk.document].id) for hit in hits]
-
-        found, whole, part = time_queries(queries, embed, find)
-        index.search(queries[0], k=K, mode="hybrid")
-        start = time.perf_counter()
-        for query in queries:
-            index.search(query, k=K, mode="hybrid")
-        hybrid = 1000 * (time.perf_counter() - start) / len(queries)
-    return made.seconds, made.model_seconds, found, whole, part, hybrid
+def summarize(system: System, count: int, expected: list[list[int]]) -> dict:
+    whole, store = np.array(system.queries[1:]).T  # without the first, which opens files
+    pairs = zip(system.found, expected, strict=True)
+    return {
+        "chunks_per_second": count / system.seconds,
+        "model_fraction": system.model_seconds / system.seconds,
+        "query_ms": [float(np.quantile(whole, q)) for q in (0.5, 0.99)],
+        "store_ms": [float(np.quantile(store, q)) for q in (0.5, 0.99)],
+        "recall": sum(len({*one} & {*best}) for one, best in pairs) / (K * len(expected)),
+        **system.close(),
+    }
 
 
-def run_faiss(factory, chunks, queries):
-    import faiss
-    from sentence_transformers import SentenceTransformer
-
-    peer = SentenceTransformer(str(minilm()), device="cpu")
-    start = time.perf_counter()
-    vectors = peer.encode(chunks, batch_size=32, normalize_embeddings=True)
-    between = time.perf_counter()
-    index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
-    index.train(vectors)
-    index.add(vectors)
-    seconds, in_model = time.perf_counter() - start, between - start
-
-    def embed(query):
-        return peer.encode([query], normalize_embeddings=True)
-
-    found, whole, part = time_queries(
-        queries, embed, lambda vector: index.search(vector, K)[1][0].tolist()
-    )
-    return seconds, in_model, found, whole, part, None
-
-
-def run_chroma(chunks, queries, folder):
-    import chromadb
-    from sentence_transformers import SentenceTransformer
-
-    peer = SentenceTransformer(str(minilm()), device="cpu")
-    client = chromadb.PersistentClient(
-        str(folder / "chroma"), settings=chromadb.Settings(anonymized_telemetry=False)
-    )
-    collection = client.create_collection("chunks", metadata={"hnsw:space": "ip"})
-    start, in_model = time.perf_counter(), 0.0
-    for low in range(0, len(chunks), 5000):
-        some = chunks[low : low + 5000]
-        between = time.perf_counter()
-        vectors = peer.encode(some, batch_size=32, normalize_embeddings=True)
-        in_model += time.perf_counter() - between
-        ids = [str(low + n) for n in range(len(some))]
-        collection.add(ids=ids, embeddings=vectors, documents=some)
-    seconds = time.perf_counter() - start
-
-    def embed(query):
-        return peer.encode([query], normalize_embeddings=True)
-
-    def find(vector):
-        answer = collection.query(query_embeddings=vector, n_results=K)
-        return [int(one) for one in answer["ids"][0]]
-
-    found, whole, part = time_queries(queries, embed, find)
-    return seconds, in_model, found, whole, part, None
+def run(options: argparse.Namespace, folder: Path) -> dict[str, dict]:
+    texts = folder / "texts.json"
+    chunks = read_chunks(options.text, options.chunks + options.queries, options.chunk_tokens)
+    texts.write_text(json.dumps(chunks[options.queries :] + chunks[: options.queries]))
+    count = len(chunks) - options.queries
+    names = [*OURS, *PEERS] if options.systems is None else options.systems
+    pythons = {name: sys.executable if name in OURS else options.peer_python for name in names}
+    systems = {
+        name: System(name, pythons[name], texts, folder / f"{n}") for n, name in enumerate(names)
+    }
+    edges = np.linspace(0, count, options.rounds + 1).astype(int).tolist()
+    for low, high in pairwise(edges):
+        for name, system in systems.items():
+            system.index(low, high)
+            print(f"{name}: {high:,} chunks in {system.seconds:.0f} s", flush=True)
+    for number in range(count, len(chunks)):
+        for system in systems.values():
+            system.search(number)
+    expected = systems["cloze, exact"].found
+    return {name: summarize(system, count, expected) for name, system in systems.items()}
 
 
-def main():
+def format_pair(values: list[float]) -> str:
+    return " / ".join(f"{one:.1f}" for one in values)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--text", type=Path, default=TEXT)
-    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--chunks", type=int, default=20_000)
     parser.add_argument("--chunk-tokens", type=int, default=128)
-    parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--systems", action="append")
+    parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    model = cloze.load(minilm())
-    texts = read_chunks(options.text, model, options.chunks + options.queries, options.chunk_tokens)
-    chunks, queries = texts[options.queries :], texts[: options.queries]
-    vectors = torch.from_numpy(embed_chunks(model, chunks))
-    wanted = torch.from_numpy(np.stack([embed_chunks(model, [one])[0] for one in queries]))
-    expected = search_exact(wanted, vectors, K)[1].tolist()
-    results = {}
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        rows: dict[str, Callable[[], tuple]] = {
-            "cloze, lancedb": lambda: run_cloze("lancedb", model, chunks, queries, folder),
-            "cloze, exact": lambda: run_cloze("exact", model, chunks, queries, folder),
-            "sentence-transformers + faiss, Flat": lambda: run_faiss("Flat", chunks, queries),
-            "sentence-transformers + faiss, HNSW32": lambda: run_faiss("HNSW32", chunks, queries),
-            "sentence-transformers + Chroma": lambda: run_chroma(chunks, queries, folder),
-        }
-        for name, run in rows.items():
-            try:
-                seconds, in_model, found, whole, part, hybrid = run()
-            except ImportError as error:
-                print(f"{name}: {error.name} is not installed")
-                continue
-            pairs = zip(found, expected, strict=True)
-            recall = sum(len({*one} & {*best}) for one, best in pairs) / (K * len(queries))
-            results[name] = {
-                "seconds": seconds,
-                "chunks_per_second": len(chunks) / seconds,
-                "model_fraction": in_model / seconds,
-                "query_ms": whole,
-                "store_ms": part,
-                "hybrid_query_ms": hybrid,
-                "recall": recall,
-            }
-            print(name, results[name], flush=True)
-    table = Table(title=f"{len(chunks):,} chunks, {len(queries)} queries")
-    for column in ("system", "chunks/s", "model", "query ms", "store ms", "hybrid ms", "recall@10"):
+        results = run(options, Path(temporary))
+    table = Table(title=f"{options.chunks:,} chunks, {options.queries} queries")
+    headers = (
+        "chunks/s",
+        "ratio",
+        "model",
+        "query ms p50 / p99",
+        "store ms p50 / p99",
+        "recall@10",
+    )
+    for column in ("system", *headers, "memory MB", "disk MB"):
         table.add_column(column)
     for name, row in results.items():
-        hybrid = row["hybrid_query_ms"]
         table.add_row(
             name,
             f"{row['chunks_per_second']:.0f}",
+            f"{row['chunks_per_second'] / results[BASE]['chunks_per_second']:.2f}",
             format_percent(row["model_fraction"]),
-            f"{row['query_ms']:.1f}",
-            f"{row['store_ms']:.2f}",
-            "–" if hybrid is None else f"{hybrid:.1f}",
+            format_pair(row["query_ms"]),
+            format_pair(row["store_ms"]),
             f"{row['recall']:.3f}",
+            f"{row['memory_mb']:.0f}",
+            f"{row['disk_mb']:.0f}",
         )
     packages = ("torch", "lancedb", "faiss-cpu", "chromadb", "sentence-transformers")
     print_result(table, versions(*packages), results=results, file=options.json)

@@ -15,12 +15,14 @@ import numpy as np
 from pyarrow import parquet
 
 import cloze
+import cloze.tasks.index as index_task
 from block_jobs import Doubled, Dying, Unloadable
 from cloze.data import prepare, ray_workers
 from cloze.data.document_chunks import DocumentChunks
 from cloze.data.map_blocks import ExecutorOptions, map_blocks
 from cloze.data.prepare import prepare_corpus
 from cloze.errors import ClozeError, InputError
+from cloze.retrieval.folder import DocumentIndex
 from helpers import raises, tiny_model, tiny_tokenizer
 
 ONE = ExecutorOptions(engine="ray", workers=1, use_gpu=False)
@@ -118,6 +120,28 @@ def check_corpus(folder: Path) -> None:
     print("corpus")
 
 
+def check_index(folder: Path) -> None:
+    rows = [{"id": n, "title": "a cat", "text": "The dog ran far. " * (n % 5)} for n in range(300)]
+    index_task._BLOCK_ROWS = 20
+    stores = {}
+    for name, options in {"local": {}, "ray": RAY}.items():
+        made = cloze.index(
+            folder / "model", rows, folder / f"index-{name}", store="exact", **options
+        )
+        assert (made.added, made.num_documents) == (300, 300)
+        stores[name] = DocumentIndex(folder / f"index-{name}")
+    assert stores["ray"].documents == stores["local"].documents
+    here, there = (stores[name].store._segments[0] for name in ("local", "ray"))
+    assert there.read_chunks() == here.read_chunks()
+    np.testing.assert_allclose(there.vectors, here.vectors, atol=1e-6, rtol=0)
+    before = (folder / "index-ray" / "index.json").read_bytes()
+    changed = [{"id": n, "text": "new"} for n in range(40)]
+    again = cloze.index(None, changed, folder / "index-ray", update=True, **RAY)
+    assert (again.updated, again.num_documents) == (40, 300)
+    assert (folder / "index-ray" / "index.json").read_bytes() != before
+    print("index")
+
+
 def main(folder: Path, rows: int = 2000, block_rows: int = 50) -> None:
     from cloze.data.ray_workers import _connect, _import_ray
 
@@ -126,6 +150,7 @@ def main(folder: Path, rows: int = 2000, block_rows: int = 50) -> None:
         check_errors(folder)
         check_embed(folder, rows, block_rows)
         check_corpus(folder)
+        check_index(folder)
 
 
 if __name__ == "__main__":

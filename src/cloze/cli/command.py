@@ -93,7 +93,9 @@ def make_command(function: Callable[..., None]) -> Callable[..., None]:
 def _expand_groups(signature: inspect.Signature) -> tuple[inspect.Signature, dict[str, Any]]:
     """A signature with the fields of its dataclasses as parameters, and those dataclasses."""
     given = signature.parameters.values()
-    groups = {one.name: one.annotation for one in given if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in given if is_dataclass(one.annotation)
+    }
     expanded: list[inspect.Parameter] = []
     for one in given:
         if one.name in groups:

@@ -1,7 +1,7 @@
 """`cloze index`: make documents searchable."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,7 @@ from cloze.cli.common import (
     progress,
 )
 from cloze.cli.format import print_json
+from cloze.cli.processing import OUTPUT, Address, Workers
 
 
 def index(
@@ -104,6 +105,17 @@ def index(
         ),
     ] = None,
     skip_bad: SkipBad = False,
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=OUTPUT,
+            help="Where documents are split and embedded: local, in this process, or ray, by "
+            "workers that each hold the model. This process writes the index.",
+        ),
+    ] = "local",
+    address: Address = None,
+    workers: Workers = None,
     force: Force = False,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -116,16 +128,15 @@ def index(
 
     from cloze.tasks.index import find_index_model, index
 
-    opened = None
-    if documents:
+    found: Any = find_index_model(model, out, force=force) if documents else None
+    if found and engine == "local":
         from cloze.checkpoint.load import load
 
-        source = find_index_model(model, out, force=force)
-        opened = load(source, device=device, dtype=dtype, quiet=quiet)
+        found = load(found, device=device, dtype=dtype, quiet=quiet)
     skipped = Skipped()
     with progress(quiet) as show:
         result = index(
-            opened,
+            found,
             documents or None,
             out,
             update=update,
@@ -137,6 +148,11 @@ def index(
             title_column=title_column,
             text_column=text_column,
             unit=unit,
+            engine=engine,
+            address=address,
+            workers=workers,
+            device=device,
+            dtype=dtype,
             force=force,
             progress=show,
             on_error=skipped if skip_bad else "raise",

@@ -148,8 +148,7 @@ class ProcessingOptions:
 
     def make_executor(self) -> "ExecutorOptions":
         """Where blocks of rows are computed."""
-        from cloze.data.map_blocks import ExecutorOptions
-        from cloze.tasks.process_files import uses_gpu
+        from cloze.data.map_blocks import ExecutorOptions, uses_gpu
 
         return ExecutorOptions(
             engine=self.engine,  # type: ignore[arg-type]  # checked by it

@@ -61,6 +61,11 @@ def map_blocks(
         yield function(block)
 
 
+def uses_gpu(device: str | None) -> bool | None:
+    """Whether workers need a GPU for a device; None if it is not given."""
+    return None if device is None else device.partition(":")[0] == "cuda"
+
+
 def cut_blocks(
     rows: Iterable[S], *, max_rows: int, max_size: int, measure: Callable[[S], int]
 ) -> Iterator[list[S]]:

@@ -101,7 +101,8 @@ class DocumentIndex:
         stamp = self._read_stamp()
         self.manifest = read_manifest(self.folder)
         self.store: VectorStore = self.manifest.open_store(self.folder)
-        self.__dict__.pop("documents", None)
+        for name in ("documents", "num_chunks"):
+            self.__dict__.pop(name, None)
         self._filtered: tuple[tuple[Condition, ...], frozenset[int]] | None = None
         self._opened = stamp, self.store.read_revision()
 
@@ -124,6 +125,11 @@ class DocumentIndex:
     def documents(self) -> dict[int, StoredDocument]:
         """The documents by their numbers."""
         return {one.number: one for one in self.store.read_documents()}
+
+    @cached_property
+    def num_chunks(self) -> int:
+        """The number of chunks."""
+        return self.store.count_chunks()
 
     def search_vectors(
         self, vector: Vectors, k: int, conditions: tuple[Condition, ...] = ()
@@ -165,8 +171,9 @@ class IndexWriter:
     def __init__(self, store: VectorStore, manifest: Manifest) -> None:
         self.store, self.manifest = store, manifest
         self.documents = {one.id: one for one in store.read_documents()}
-        self.num_chunks = store.count_chunks()
-        self._next = manifest.next_document
+        # a server may have committed a change before the process was killed
+        used = max((one.number + 1 for one in self.documents.values()), default=0)
+        self._next = max(manifest.next_document, used)
 
     def put(
         self,

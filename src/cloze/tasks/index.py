@@ -1,27 +1,27 @@
 """`index`: make documents searchable: chunks, their vectors and their terms in a folder."""
 
 import json
+import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import fingerprint_folder, name_source
 from cloze.config import in_range
 from cloze.data.documents import Document, DocumentColumns, read_documents
+from cloze.data.map_blocks import Engine, ExecutorOptions, cut_blocks, map_blocks, uses_gpu
 from cloze.data.sources import OnError, Sources, collect_sources
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, expand_user
 from cloze.progress import ProgressCallback, ProgressOption, open_progress
 from cloze.results import Result
-from cloze.retrieval.chunks import split_chunks
 from cloze.retrieval.folder import (
     IndexWriter,
     Manifest,
@@ -31,15 +31,15 @@ from cloze.retrieval.folder import (
     update_index,
 )
 from cloze.retrieval.pgvector_store import remove_password
-from cloze.retrieval.store import Chunk, StoredDocument, Vectors, find_store_kind
+from cloze.retrieval.store import StoredDocument, find_store_kind
+from cloze.tasks.chunk_embedder import ChunkEmbedder, ModelSource
 from cloze.tasks.embed import embed
 from cloze.tasks.inputs import open_model
-from cloze.tasks.similarity import normalize_rows
 
 DEFAULT_MODEL = "cloze-en"
 CHUNK_TOKENS, OVERLAP = 200, 40
-_GROUP = 8192  # chunks that are sorted by length, embedded and stored together
-_MIN_TEXT = 0.5  # fraction of the model's length that a title leaves to the chunk
+# Documents whose chunks are sorted by length, embedded and stored together.
+_BLOCK_ROWS, _BLOCK_CHARS = 8192, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,6 +80,11 @@ def index(
     text_column: str | int | None = None,
     unit: str | None = None,
     batch_tokens: int | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    dtype: str = "float32",
     force: bool = False,
     progress: ProgressOption = None,
     on_error: OnError = "raise",
@@ -110,6 +115,13 @@ def index(
         unit: what a document of plain text is: file, section (between blank lines) or line.
             Default: file; of standard input line.
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
+        engine: where documents are split and embedded: local, in this process, or ray, by workers
+            that each load the model; this process writes the index.
+        address: HOST:PORT of a running Ray cluster. Default: Ray is started on this machine.
+        workers: number of Ray workers. Default: one per GPU, or one per core if no GPU is used.
+        device: the device of a model that is not loaded yet, or of each worker. Default:
+            auto-detected, or that of the loaded model.
+        dtype: data type that a model that is not loaded yet computes with.
         force: replace an existing index.
         progress: show a progress bar, or not; a function is called with stage, done and total.
         on_error: "raise", or a function that is called with the error of each document that cannot
@@ -119,23 +131,41 @@ def index(
     folder = expand_user(out)
     has_index = is_index_folder(folder) and not force
     _check_request(folder, documents, has_index=has_index, update=update, deletes=bool(delete))
+    if isinstance(model, Model):
+        device, dtype = model.device.type, model.inference_dtype
+    executor = ExecutorOptions(
+        engine=engine, address=address, workers=workers, use_gpu=uses_gpu(device)
+    )
+    here = {"device": "cpu"} if engine == "ray" else {"device": device, "dtype": dtype}
+    opened = None if documents is None else _open_index_model(model, folder, here, force=force)
     work: AbstractContextManager[IndexWriter]
     if has_index:
-        opened = _open_recorded(model, folder) if documents is not None else None
-        work = update_index(folder, _check_store(store, read_manifest(folder)))
+        manifest = read_manifest(folder)
+        if opened is not None:
+            check_fingerprint(opened, manifest, folder)
+        work = update_index(folder, _check_store(store, manifest))
     else:
-        opened = open_model(DEFAULT_MODEL if model is None else model, "index")
+        assert opened is not None  # deleting needs an index
         manifest, url = _make_manifest(opened, store, chunk_tokens, overlap)
         work = create_index(folder, manifest, force=force, url=url)
     columns = DocumentColumns(id=id_column, title=title_column, text=text_column)
     with open_progress(progress) as show, work as writer:
         writer.delete(list(dict.fromkeys(delete)))
-        job = _Indexing(writer, opened, batch_tokens, show)
-        if documents is not None:
+        job = _Indexing(writer, show)
+        if documents is not None and opened is not None:
             found = read_documents(
                 collect_sources(documents), columns=columns, unit=unit, on_error=on_error
             )
-            job.run(found)
+            embedder = ChunkEmbedder(
+                model=ModelSource(manifest.model, manifest.fingerprint, device, dtype)
+                if engine == "ray"
+                else opened,
+                chunk_tokens=manifest.chunk_tokens,
+                overlap=manifest.overlap,
+                batch_tokens=batch_tokens,
+                progress=None if engine == "ray" else show,
+            )
+            job.run(found, embedder, executor)
     made = writer.manifest
     return IndexResult(
         folder=str(out),
@@ -163,12 +193,12 @@ def _check_request(
         raise InputError("there are no documents", fix="pass files, a folder or rows")
 
 
-def _open_recorded(model: Model | PathLike | None, folder: Path) -> Model:
-    """The model of an index; another one is an error."""
-    manifest = read_manifest(folder)
-    opened = open_model(manifest.model if model is None else model, "index")
-    check_fingerprint(opened, manifest, folder)
-    return opened
+def _open_index_model(
+    model: Model | PathLike | None, out: Path, options: Mapping[str, Any], *, force: bool
+) -> Model:
+    if model is None or isinstance(model, str | os.PathLike):
+        model = load(find_index_model(model, out, force=force), **options)
+    return open_model(model, "index")
 
 
 def find_index_model(model: PathLike | None, out: PathLike, *, force: bool = False) -> str:
@@ -230,31 +260,36 @@ def _make_manifest(
 
 
 class _Indexing:
-    """Chunks and embeds documents, in groups, and writes them."""
+    """Has documents chunked and embedded, block by block, and writes them."""
 
-    def __init__(
-        self,
-        writer: IndexWriter,
-        model: Model | None,
-        batch_tokens: int | None,
-        progress: ProgressCallback | None,
-    ) -> None:
-        self._writer, self._model, self._progress = writer, model, progress
-        self._batch_tokens = batch_tokens
+    def __init__(self, writer: IndexWriter, progress: ProgressCallback | None) -> None:
+        self._writer, self._progress = writer, progress
         self._seen: dict[str, str] = {}  # ids of this call, and where they are
+        self._waiting: deque[list[StoredDocument]] = deque()  # of blocks that are embedded
         self.counts: dict[str, Any] = {
             **dict.fromkeys(("added", "updated", "unchanged"), 0),
             "model_seconds": 0.0,
         }
 
-    def run(self, documents: Iterable[Document]) -> None:
+    def run(
+        self, documents: Iterable[Document], embedder: ChunkEmbedder, executor: ExecutorOptions
+    ) -> None:
         """Index documents; equal ones are skipped."""
-        for group in self._group_chunks(self._select_changed(documents)):
-            stored, chunks, texts = zip(*group, strict=True)
-            vectors = self._embed(list(chain.from_iterable(texts)))
-            self._writer.put(stored, chunks, vectors)
+        blocks = self._cut_blocks(self._select_changed(documents))
+        for found in map_blocks(embedder, blocks, executor):
+            self._writer.put(self._waiting.popleft(), found.chunks, found.vectors)
+            self.counts["model_seconds"] += found.seconds
             if self._progress:
                 self._progress("documents", len(self._seen), None)
+
+    def _cut_blocks(
+        self, documents: Iterable[tuple[Document, StoredDocument]]
+    ) -> Iterator[list[Document]]:
+        for block in cut_blocks(
+            documents, max_rows=_BLOCK_ROWS, max_size=_BLOCK_CHARS, measure=_measure_document
+        ):
+            self._waiting.append([stored for _, stored in block])
+            yield [document for document, _ in block]
 
     def _select_changed(
         self, documents: Iterable[Document]
@@ -279,85 +314,9 @@ class _Indexing:
                 ),
             )
 
-    def _group_chunks(
-        self, documents: Iterable[tuple[Document, StoredDocument]]
-    ) -> Iterator[list[tuple[StoredDocument, list[Chunk], list[str]]]]:
-        """Groups of documents with their chunks and the texts of these to embed."""
-        group: list[tuple[StoredDocument, list[Chunk], list[str]]] = []
-        count = 0
-        for document, stored in documents:
-            chunks = self._split(document)
-            texts = [make_chunk_text(document.title, one.text) for one in chunks]
-            group.append((stored, chunks, texts))
-            count += len(chunks)
-            if count >= _GROUP:
-                yield group
-                group, count = [], 0
-        if group:
-            yield group
 
-    def _split(self, document: Document) -> list[Chunk]:
-        assert self._model is not None
-        start = time.perf_counter()
-        size = self._writer.manifest.chunk_tokens
-        tokenizer = self._model.tokenizer
-        if document.title:
-            most = self._model.max_length - tokenizer.num_special_tokens()
-            left = most - tokenizer.count_tokens(document.title)
-            size = max(1, min(size, max(left, int(most * _MIN_TEXT))))
-
-        def count_tokens(texts: Sequence[str]) -> list[int]:
-            found = tokenizer.encode_ids(texts, add_special_tokens=False)
-            return [len(ids) for ids in found]
-
-        overlap = min(self._writer.manifest.overlap, size - 1)
-        spans = split_chunks(document.text, count_tokens, size, overlap)
-        self.counts["model_seconds"] += time.perf_counter() - start
-        return [
-            Chunk(
-                document=0,
-                number=number,
-                start=span.start,
-                end=span.end,
-                text=document.text[span.start : span.end],
-            )
-            for number, span in enumerate(spans)
-        ]
-
-    def _embed(self, texts: list[str]) -> Vectors:
-        assert self._model is not None
-        start = time.perf_counter()
-        vectors = embed_chunks(
-            self._model, texts, batch_tokens=self._batch_tokens, progress=self._progress
-        )
-        self.counts["model_seconds"] += time.perf_counter() - start
-        return vectors
-
-
-def make_chunk_text(title: str | None, text: str) -> str:
-    """What the model reads of a chunk: the title of its document first."""
-    return f"{title}\n{text}" if title else text
-
-
-def embed_chunks(
-    model: Model,
-    texts: list[str],
-    *,
-    batch_tokens: int | None = None,
-    progress: ProgressCallback | None = None,
-) -> Vectors:
-    """Vectors of length 1 (m d), or 0 for a text without known tokens."""
-    found = embed(
-        model,
-        texts,
-        truncation="head",
-        batch_tokens=batch_tokens,
-        progress=progress if progress is not None else False,
-    )
-    vectors = normalize_rows(found).astype(np.float32)
-    if not np.isfinite(vectors).all():
-        raise InputError("the model computes vectors with NaN", fix="check the model")
-    return vectors
+def _measure_document(pair: tuple[Document, StoredDocument]) -> int:
+    return len(pair[0].text)
 
 
 def compute_digest(document: Document) -> str:

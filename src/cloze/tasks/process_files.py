@@ -18,7 +18,7 @@ from cloze.checkpoint.atomic import lock_folder
 from cloze.config import in_range
 from cloze.data.input_files import find_files, split_endings
 from cloze.data.labelled.examples import Origin, TextExample
-from cloze.data.map_blocks import Engine, ExecutorOptions, cut_blocks, map_blocks
+from cloze.data.map_blocks import Engine, ExecutorOptions, cut_blocks, map_blocks, uses_gpu
 from cloze.data.objects import is_table
 from cloze.data.result_files import check_result_format, open_result_file
 from cloze.data.result_parts import (
@@ -157,11 +157,6 @@ def process_files(
             progress=show,
             on_error=on_error,
         )
-
-
-def uses_gpu(device: str | None) -> bool | None:
-    """Whether workers need a GPU for a device; None if it is not given."""
-    return None if device is None else device.partition(":")[0] == "cuda"
 
 
 def read_items(

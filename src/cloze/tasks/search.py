@@ -20,7 +20,8 @@ from cloze.retrieval.filters import Condition, Filter, parse_filter
 from cloze.retrieval.folder import DocumentIndex
 from cloze.retrieval.fusion import fuse_rankings
 from cloze.retrieval.store import Chunk, Hit, Vectors
-from cloze.tasks.index import check_fingerprint, embed_chunks, make_chunk_text
+from cloze.tasks.chunk_embedder import embed_chunks, make_chunk_text
+from cloze.tasks.index import check_fingerprint
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.tasks.rerank import rerank as rerank_documents
 from cloze.tasks.snippets import Snippet, make_snippets
@@ -284,7 +285,7 @@ class _Request:
 
     def _find_candidates(self, terms: Sequence[str], vector: Vectors | None) -> list[_Candidate]:
         """Chunks, best first: of enough documents, unless the index has no more."""
-        most = max(1, self.index.documents.manifest.num_chunks)
+        most = max(1, self.index.documents.num_chunks)
         depth = self.k if self.by_chunk else 2 * self.k + 10
         if self.mode == "hybrid":
             depth = max(_MIN_CANDIDATES, depth)

@@ -227,4 +227,5 @@ def test_ray_in_a_process_of_its_own(tmp_path):
         "a worker killed while embedding",
         "parts of the other engine",
         "corpus",
+        "index",
     ]
