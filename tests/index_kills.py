@@ -1,8 +1,9 @@
 """Indexing that is killed, in a process of its own: `python index_kills.py STORE FOLDER KILLS`.
 
 Each attempt is a child that is killed by SIGKILL at one of its calls of Python functions in the
-packages that write (with `random`, also at any time). What another child then finds must be the
-old version or the new one, and the same command again must complete it.
+packages that write, or with `random` at any time. What another child then finds must be the old
+version or the new one, and the same command again must complete it. `change` tries only one change
+of each kind; STORE may be the address of a PostgreSQL server.
 """
 
 import json
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 TRACED = ("cloze/retrieval/", "cloze/checkpoint/atomic", "cloze/files", "cloze/tasks/index")
@@ -90,7 +92,7 @@ def in_child(function, *arguments, kill_at: int | None = None, kill_after: float
     if not (child := os.fork()):
         status = 1
         try:
-            counter = count_calls(kill_at)
+            counter = count_calls(kill_at) if function is run_index else [0]
             result = function(*arguments)
             sys.setprofile(None)
             os.write(write, json.dumps([result, counter[0]]).encode())
@@ -111,10 +113,13 @@ def in_child(function, *arguments, kill_at: int | None = None, kill_after: float
 
 
 def count_calls(kill_at: int | None) -> list[int]:
-    counter = [0]
+    counter, is_traced = [0], {}
 
     def profile(frame, event, _):
-        if event in ("call", "return") and any(one in frame.f_code.co_filename for one in TRACED):
+        code = frame.f_code
+        if code not in is_traced:
+            is_traced[code] = any(one in code.co_filename for one in TRACED)
+        if event in ("call", "return") and is_traced[code]:
             counter[0] += 1
             if counter[0] == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -123,13 +128,20 @@ def count_calls(kill_at: int | None) -> list[int]:
     return counter
 
 
-def kill_changes(store: str, folder: Path, kills: int, *, at_random: bool = False) -> None:
+def kill_changes(
+    store: str,
+    folder: Path,
+    kills: int,
+    *,
+    at_random: bool = False,
+    changes: Iterable[str] = CHANGES,
+) -> None:
     """Kill each change `kills` times: at calls spread over it, or at random moments."""
     from helpers import tiny_model
 
     model, rng, outcomes = folder / "model", random.Random(kills), Counter[str]()
     tiny_model("mlm").save(model)
-    for change in ("create", *CHANGES):
+    for change in ("create", *changes):
         expected_old = None if change == "create" else FIRST
         expected_new = FIRST if change == "create" else apply_change(FIRST, change)
         out = make_index(model, folder / f"{change}-whole", store, change)
@@ -139,7 +151,9 @@ def kill_changes(store: str, folder: Path, kills: int, *, at_random: bool = Fals
         assert in_child(read_contents, out)[0] == expected_new
         for number in range(kills):
             out = make_index(model, folder / f"{change}-{number}", store, change)
-            where = {"kill_at": 1 + round((number + rng.random()) / kills * (calls - 1))}
+            where = {"kill_at": round((number + rng.random()) / kills * calls)}
+            if number == kills - 1:
+                where = {"kill_at": calls - rng.randrange(9)}  # about when the change is visible
             if at_random:
                 where = {"kill_after": rng.uniform(0, seconds)}
             in_child(run_index, model, out, store, change, **where)
@@ -169,6 +183,8 @@ def drop(out: Path) -> bool:
 
 
 if __name__ == "__main__":
+    words = sys.argv[4:]
+    only = {"changes": ["all"]} if "change" in words else {}
     kill_changes(
-        sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), at_random="random" in sys.argv[4:]
+        sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), at_random="random" in words, **only
     )

@@ -1,6 +1,10 @@
 """Stores for tests, among them a PostgreSQL server, and small indexes without a model."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import warnings
 from contextlib import contextmanager
@@ -27,6 +31,21 @@ def start_postgresql():
         folder = Path(tempfile.mkdtemp(prefix="cloze-pg-", dir="/tmp"))  # a short path: sockets
         server = get_server(folder, cleanup_mode="delete")
     return server.get_uri()
+
+
+def kill_indexing(store, folder, kills, *words):
+    """Run `index_kills.py`: the number of each outcome."""
+    checks = Path(__file__).with_name("index_kills.py")
+    name = start_postgresql() if store == "postgresql" else store
+    path = os.pathsep.join([str(checks.parent), *sys.path])
+    ran = subprocess.run(
+        [sys.executable, checks, name, folder, str(kills), *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
 
 
 @contextmanager

@@ -5,9 +5,15 @@ import threading
 import pytest
 
 from cloze.errors import FolderError
-from cloze.retrieval.folder import DocumentIndex, IndexWriter, create_index, update_index
+from cloze.retrieval.folder import (
+    DocumentIndex,
+    IndexWriter,
+    create_index,
+    read_manifest,
+    update_index,
+)
 from helpers import raises
-from stores import STORES, list_best, make_manifest, make_vector, put
+from stores import STORES, kill_indexing, list_best, make_manifest, make_vector, put
 
 OLD = {n: (None, [f"{n} old"], {}) for n in "abc"}
 NEW = {n: (None, [f"{n} new", "more"], {}) for n in "bcd"}
@@ -94,3 +100,28 @@ def test_readers_see_one_version_while_another_is_written(tmp_path, store):
     )
     last.store.drop()
     last.close()
+
+
+def test_a_writer_that_dies_after_a_server_has_committed_leaves_the_new_index(tmp_path):
+    out = tmp_path / "index"
+    with create_index(out, make_manifest("postgresql")) as writer:
+        put(writer, OLD)
+    manifest = read_manifest(out)
+    dying = IndexWriter(manifest.open_store(out), manifest)
+    put(dying, NEW)
+    dying.store.commit()
+    dying.store.close()  # index.json is not written
+    reader = DocumentIndex(out)
+    assert (reader.num_chunks, len(reader.documents)) == (7, 4)
+    with update_index(out) as writer:
+        put(writer, {"e": OLD["a"]})  # gets a number that no other document has
+    reader.refresh()
+    assert (reader.num_chunks, reader.manifest.num_documents) == (8, 5)
+    reader.store.drop()
+    reader.close()
+
+
+def test_kills_while_indexing_leave_the_old_or_the_new_version(tmp_path):
+    outcomes = kill_indexing("exact", tmp_path, 2, "change")
+    assert {name.partition(": ")[0] for name in outcomes} == {"create", "all"}
+    assert sum(outcomes.values()) == 4
