@@ -23,6 +23,7 @@ from cloze.files import atomic_file
 from cloze.text.words import IDEOGRAPHS
 
 K1, B = 1.2, 0.75
+_MAX_UNCHANGED = 3  # characters of a word, which is too short for a plural
 _MAX_TERM = 64  # characters of a term; the rest of a longer one, such as an address, is left out
 _KANA = "\u3040-\u30ff\uff66-\uff9f"
 _TERM = re.compile(rf"[{IDEOGRAPHS}{_KANA}]+|(?:(?![{IDEOGRAPHS}{_KANA}])[^\W_])+")
@@ -33,8 +34,10 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 def find_terms(text: str) -> list[str]:
     """The terms of a text: words in lower case without accents; of Chinese pairs of characters.
 
+    English plurals become singulars by the S stemmer of Harman 1991.
+
     >>> find_terms("Cafés in 東京都")
-    ['cafes', 'in', '東京', '京都']
+    ['cafe', 'in', '東京', '京都']
     """
     if not text.isascii():
         text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
@@ -46,7 +49,16 @@ def _split_term(found: str) -> Iterator[str]:
     if len(found) > 1 and _WIDE.match(found):
         yield from (first + second for first, second in pairwise(found))
     else:
-        yield found[:_MAX_TERM]
+        yield remove_plural(found[:_MAX_TERM])
+
+
+def remove_plural(word: str) -> str:
+    """The singular of an English plural; short words and those in -ss, -us, -oes … stay."""
+    if len(word) <= _MAX_UNCHANGED or word[-1] != "s":
+        return word
+    if word.endswith("ies"):
+        return word if word.endswith(("eies", "aies")) else f"{word[:-3]}y"
+    return word if word.endswith(("us", "ss", "aes", "ees", "oes")) else word[:-1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -28,7 +28,7 @@ from cloze.retrieval.store import (
 )
 
 INDEX_FILE = "index.json"
-FORMAT = 1
+FORMAT = 2  # from 2 on, terms are singulars
 _BUILD_AGAIN = "build the index again with `cloze index DOCUMENTS --out FOLDER --force`"
 
 

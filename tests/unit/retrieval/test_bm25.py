@@ -7,10 +7,22 @@ from cloze.retrieval.fusion import fuse_rankings
 
 
 def test_terms_are_words_without_case_and_accents_and_pairs_of_ideographs():
-    assert find_terms("The CAFÉS' x_2, 3.5") == ["the", "cafes", "x", "2", "3", "5"]
+    assert find_terms("The CAFÉS' x_2, 3.5") == ["the", "cafe", "x", "2", "3", "5"]
     assert find_terms("東京都 大 abc日本") == ["東京", "京都", "大", "abc", "日本"]
     assert find_terms("ﬁne  Straße\n") == ["fine", "straße"]
     assert len(find_terms("x" * 500)[0]) == 64
+
+
+@pytest.mark.parametrize(
+    ("plural", "singular"),
+    [
+        *[("studies", "study"), ("wings", "wing"), ("Houses", "house"), ("Cafés", "café")],
+        *[("gas", "gas"), ("is", "is"), ("glass", "glass"), ("virus", "virus"), ("1990s", "1990")],
+        *[("shoes", "shoes"), ("s", "s"), ("was", "was"), ("系s", "系s")],
+    ],
+)
+def test_plurals_and_singulars_are_one_term(plural, singular):
+    assert find_terms(plural) == find_terms(singular)
 
 
 def test_deleted_texts_do_not_count():
