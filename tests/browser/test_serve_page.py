@@ -7,12 +7,15 @@ import re
 import subprocess
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 import cloze
+from cloze.data.images.decode import encode_png
+from cloze.tasks.pictures import Picture
 from page_checks import HOSTILE, check_accessibility, check_served_page
 from served_models import make_models, save_models
 from servers import run_server
@@ -202,7 +205,7 @@ def check_panel(page, panel, models):
     elif panel == "draw":
         found = cloze.draw(model, values["text"], samples=2, steps=2).to_dict()["pictures"]
         sources = page.browser.run(
-            "return [...document.querySelectorAll('img')].map((one) => one.src)"
+            "return [...document.querySelectorAll('.pictures img')].map((one) => one.src)"
         )
         assert sources == [f"data:image/png;base64,{one['png']}" for one in found]
     elif panel == "similar":
@@ -258,7 +261,7 @@ def test_requests_can_be_copied(page, server, panel):
         exec(compile(program, panel, "exec"), {})
     if panel == "explain":
         assert answer.strip() == printed.getvalue().strip()
-    elif panel == "generate":
+    elif panel in ("generate", "draw"):
         assert answer.rstrip().endswith("data: [DONE]")
         assert printed.getvalue().split() == answer.split()
     else:
@@ -322,6 +325,45 @@ def test_generation_can_be_stopped(page):
     page.click("Stop")
     page.wait(lambda: page.status == "Stopped.")
     page.check()
+
+
+def test_pictures_form_step_by_step_from_an_image(page, models, tmp_path):
+    image = tmp_path / "start.png"
+    image.write_bytes(encode_png(np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8)))
+    page.open("draw", values={"text": "a b", "samples": "2", "steps": "10", "strength": "0.5"})
+    page.browser.find("#draw-image").send_keys(str(image))
+    page.wait(lambda: page.find(".upload-preview img"))
+    page.browser.run(
+        "window.seen = {images: [], texts: []};"
+        "const panel = document.querySelector('#panel-draw');"
+        "new MutationObserver((all) => all.forEach(({ target }) => {"
+        "  if (target.matches?.('.pictures img')) seen.images.push(target.src);"
+        "  if (target.matches?.('.status')) seen.texts.push(target.textContent);"
+        "})).observe(panel, {subtree: true, childList: true, attributes: true})"
+    )
+    page.run()
+    seen = page.browser.run("return window.seen")
+    steps = []
+    result = cloze.draw(
+        models["pictures"], "a b", samples=2, steps=10, strength=0.5, image=image,
+        on_step=lambda *step: steps.append(step),
+    )  # fmt: skip
+    shown = [make_url(Picture(0, one)) for _, _, images in steps for one in images]
+    assert [one for one in shown if one not in seen["images"]] == []
+    assert "Step 5 of 5" in seen["texts"]
+    found = [one.get_attribute("src") for one in page.find_all(".pictures img")]
+    assert found == [make_url(one) for one in result.pictures]
+    page.check()
+    check_accessibility(page.browser)
+    page.click("Remove")
+    large = tmp_path / "large.png"
+    large.write_bytes(bytes((4 << 20) + 1))
+    page.browser.find("#draw-image").send_keys(str(large))
+    page.wait(lambda: "larger than 4 MiB" in page.problem)
+
+
+def make_url(picture):
+    return f"data:image/png;base64,{picture.to_dict()['png']}"
 
 
 def test_an_answer_is_chosen_and_an_alignment_is_shown(page, models):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from cloze.serve import (
     tei_routes,
 )
 from cloze.serve.config import ServeConfig
-from cloze.serve.engine import Engine, GenerationStream, Outcome
+from cloze.serve.engine import Engine, Outcome
 from cloze.serve.errors_http import (
     ErrorAnswer,
     describe_http_exception,
@@ -41,6 +42,7 @@ from cloze.serve.metrics import CONTENT_TYPE
 from cloze.serve.middleware import Gate
 from cloze.serve.model_store import ModelStore, ServedModel
 from cloze.serve.responses import EventStream, dump_json, make_json, run_until_disconnect
+from cloze.serve.streams import WorkStream
 from cloze.tasks.explain.views import VIEWS
 
 if TYPE_CHECKING:
@@ -144,8 +146,13 @@ def _add_function(app: FastAPI, engine: Engine, function: Function) -> None:
     async def endpoint(request: Request, body: Any) -> Response:  # noqa: ANN401
         values = body.model_dump(exclude_unset=True)
         if values.get("stream"):
-            stream = await engine.stream(values, model=body.model)
-            return make_event_stream(request, stream)
+            stream = await engine.stream(function.name, values, model=body.model)
+            events = write_steps(engine, stream) if function.name == "draw" else write_text(stream)
+            return EventStream(
+                events,
+                stream.aclose,
+                lambda error: render_failure(request.url.path, describe_error(error)),
+            )
         work = engine.call(function.name, values, model=body.model)
         outcome = await run_until_disconnect(request, work)
         if outcome.is_single:
@@ -195,20 +202,20 @@ def _render_failed(
     return {**inputs, "error": failure.message}
 
 
-def make_event_stream(request: Request, stream: GenerationStream) -> EventStream:
+async def write_text(stream: WorkStream) -> AsyncIterator[dict[str, Any]]:
     """Chunks of a continuation, then the result."""
+    async for number, text, _ in stream:
+        if text:
+            yield {"index": number, "text": text}
+    yield {"result": stream.value.to_dict()}
 
-    async def write() -> AsyncIterator[dict[str, Any]]:
-        async for number, text, _ in stream:
-            if text:
-                yield {"index": number, "text": text}
-        yield {"result": stream.prompt.to_dict()}
 
-    return EventStream(
-        write(),
-        stream.aclose,
-        lambda error: render_failure(request.url.path, describe_error(error)),
-    )
+async def write_steps(engine: Engine, stream: WorkStream) -> AsyncIterator[dict[str, Any]]:
+    """The images after each step, then the result."""
+    async for (step,) in stream:
+        yield await engine.run_on_thread(partial(stream.value.describe_step, step))
+    (result,) = stream.value.make_results()
+    yield {"result": await engine.run_on_thread(result.to_dict)}
 
 
 def _add_status_routes(app: FastAPI, engine: Engine) -> None:

@@ -1,7 +1,8 @@
 """One thread that computes what requests ask for, in batches that form while it is busy.
 
 There is no timer: an idle thread takes an input at once, and whatever arrives meanwhile is the next
-batch. Between two batches, the continuations of language models advance by one step.
+batch. Between two batches, the continuations of language models and the drawings of diffusion
+models advance by one step.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ class Observer(Protocol):
 
 
 class Continuations(Protocol):
-    """Work that advances step by step (`cloze.serve.generation`)."""
+    """Work that advances step by step (`cloze.serve.generation`, `cloze.serve.drawing`)."""
 
     def accepts(self, key: Hashable) -> bool: ...
     def room(self, key: Hashable) -> int: ...
@@ -39,6 +40,39 @@ class Continuations(Protocol):
     def step(self) -> list[tuple[Entry, Any]]: ...
     def clear(self) -> list[Entry]: ...
     def __bool__(self) -> bool: ...
+
+
+class SeveralContinuations:
+    """Several kinds of work that advances step by step."""
+
+    def __init__(self, *kinds: Continuations) -> None:
+        self._kinds = kinds
+
+    def __bool__(self) -> bool:
+        return any(self._kinds)
+
+    def accepts(self, key: Hashable) -> bool:
+        """Whether one of them accepts inputs with this key."""
+        return any(kind.accepts(key) for kind in self._kinds)
+
+    def room(self, key: Hashable) -> int:
+        """Tokens that may join now."""
+        return self._find(key).room(key)
+
+    def start(self, entries: Sequence[Entry]) -> None:
+        """Begin with inputs of one key."""
+        self._find(entries[0].job.key).start(entries)
+
+    def step(self) -> list[tuple[Entry, Any]]:
+        """One more step of each; returns what is finished."""
+        return [found for kind in self._kinds for found in kind.step()]
+
+    def clear(self) -> list[Entry]:
+        """Forget all inputs, and return them."""
+        return [entry for kind in self._kinds for entry in kind.clear()]
+
+    def _find(self, key: Hashable) -> Continuations:
+        return next(kind for kind in self._kinds if kind.accepts(key))
 
 
 @dataclass(eq=False)

@@ -13,8 +13,9 @@ import orjson
 from cloze.checkpoint.model import Model
 from cloze.decode.continuous import GeneratedRow
 from cloze.errors import ClozeError
-from cloze.serve.batcher import Batcher, Reservation, run_isolated
+from cloze.serve.batcher import Batcher, Reservation, SeveralContinuations, run_isolated
 from cloze.serve.config import ServeConfig
+from cloze.serve.drawing import Drawing, DrawingKey, DrawingSteps, make_drawing
 from cloze.serve.failures import refuse
 from cloze.serve.functions import FUNCTIONS, Function
 from cloze.serve.generation import GenerationBatches, GenerationKey, Prompt
@@ -22,6 +23,7 @@ from cloze.serve.log import LOGGER, REQUEST_LOG, log_request
 from cloze.serve.metrics import Metrics
 from cloze.serve.model_store import ModelStore, ServedModel
 from cloze.serve.responses import dump_json
+from cloze.serve.streams import WorkStream
 from cloze.serve.tokens import (
     check_truncated,
     count_tokens,
@@ -30,6 +32,7 @@ from cloze.serve.tokens import (
     restore_options,
 )
 from cloze.tasks.generate import make_generator
+from cloze.tasks.image_batches import DrawStep
 from cloze.tasks.inference import BATCH_TOKENS, GPU_BATCH_TOKENS
 
 T = TypeVar("T")
@@ -94,7 +97,7 @@ class Engine:
             batch_tokens=config.batch_tokens or _find_batch_tokens(config),
             max_tokens=config.max_queue_tokens,
             observer=self.metrics,
-            continuations=GenerationBatches(),
+            continuations=SeveralContinuations(GenerationBatches(), DrawingSteps()),
         )
 
     def close(self) -> None:
@@ -175,6 +178,13 @@ class Engine:
             done = iter(found)
             results = [error or next(done) for error in errors]
             return Outcome(served=served, results=results, costs=costs, is_single=is_single)
+        if name == "draw":
+            async with self._prepare_drawing(served, inputs, options) as (drawing, costs):
+                work = self.batcher.submit(DrawingKey(served), [drawing], [sum(costs)])
+                (found,) = await self._limit_time(work)
+            if isinstance(found, BaseException):
+                raise found
+            return Outcome(served=served, results=found, costs=costs, is_single=is_single)
         with self.batcher.admit(estimate_tokens(function, inputs, options)) as reservation:
             loaded = await self._limit_time(self.store.get(served))
             options = resolve_truncation(loaded, function, values, options)
@@ -272,12 +282,28 @@ class Engine:
             )
             yield prompts, costs, errors
 
+    @asynccontextmanager
+    async def _prepare_drawing(
+        self,
+        served: ServedModel,
+        inputs: Sequence[tuple[Any, ...]],
+        options: Mapping[str, Any],
+        on_step: Callable[[DrawStep], None] | None = None,
+    ) -> AsyncIterator[tuple[Drawing, list[int]]]:
+        """A drawing that is ready to begin, and the tokens of its texts."""
+        function, texts = FUNCTIONS["draw"], [text for (text,) in inputs]
+        with self.batcher.admit(estimate_tokens(function, inputs, options)) as reservation:
+            loaded = await self._limit_time(self.store.get(served))
+            costs = await self._tokenize(count_tokens, loaded, function, inputs, options)
+            self._check_tokens(reservation, sum(costs))
+            log_request(model=served.name, function="draw", inputs=len(inputs), tokens=sum(costs))
+            yield await self._tokenize(make_drawing, loaded, texts, options, on_step), costs
+
     async def stream(
-        self, values: Mapping[str, Any], *, model: str | None = None
-    ) -> "GenerationStream":
-        """Start the continuation of one text; errors of the request are raised here."""
-        served = self.store.find(model, "generate")
-        function = FUNCTIONS["generate"]
+        self, name: str, values: Mapping[str, Any], *, model: str | None = None
+    ) -> WorkStream:
+        """Start the continuation or the drawing of one text; errors are raised here."""
+        served, function = self.store.find(model, name), FUNCTIONS[name]
         inputs, is_single = function.split(values)
         options = {key: values[key] for key in function.options if key in values}
         if not is_single or options.get("beam") is not None:
@@ -287,23 +313,30 @@ class Engine:
             )  # fmt: skip
         loop, events = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
-        def on_chunk(number: int, text: str, row: GeneratedRow) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, (number, text, row))
+        def send(*event: Any) -> None:  # noqa: ANN401
+            loop.call_soon_threadsafe(events.put_nowait, event)
 
         stack = AsyncExitStack()
         try:
-            prompts, costs, errors = await stack.enter_async_context(
-                self._prepare_prompts(served, inputs, values, options, on_chunk)
-            )
-            if errors[0] is not None:
-                raise errors[0]
-            submit = self._limit_time(self.batcher.submit(GenerationKey(served), prompts, costs))
-            task = loop.create_task(submit)
+            if name == "draw":
+                value, costs = await stack.enter_async_context(
+                    self._prepare_drawing(served, inputs, options, send)
+                )
+                work = self.batcher.submit(DrawingKey(served), [value], [sum(costs)])
+            else:
+                prompts, costs, errors = await stack.enter_async_context(
+                    self._prepare_prompts(served, inputs, values, options, send)
+                )
+                if errors[0] is not None:
+                    raise errors[0]
+                (value,) = prompts
+                work = self.batcher.submit(GenerationKey(served), prompts, costs)
+            task = loop.create_task(self._limit_time(work))
             task.add_done_callback(lambda _: events.put_nowait(None))
         except BaseException:
             await stack.aclose()
             raise
-        return GenerationStream(served, prompts[0], events, task, stack)
+        return WorkStream(served, value, events, task, stack)
 
     def _check_tokens(self, reservation: Reservation, tokens: int) -> None:
         limit = self.config.max_request_tokens
@@ -353,34 +386,6 @@ class Engine:
                 fix="try again later" + ("" if loading else ", or send smaller requests"),
                 retry_after=1.0,
             ) from None
-
-
-class GenerationStream:
-    """The chunks of a continuation (number of the sample, text, row), then its result."""
-
-    def __init__(
-        self,
-        served: ServedModel,
-        prompt: Prompt,
-        events: "asyncio.Queue[Any]",
-        task: "asyncio.Task[list[Any]]",
-        stack: AsyncExitStack,
-    ) -> None:
-        self.served, self.prompt = served, prompt
-        self._events, self._task, self._stack = events, task, stack
-
-    async def __aiter__(self) -> AsyncIterator[tuple[int, str, GeneratedRow]]:
-        while (event := await self._events.get()) is not None:
-            yield event
-        for one in await self._task:
-            if isinstance(one, BaseException):
-                raise one
-
-    async def aclose(self) -> None:
-        """Stop generating, if the client has left, and give back the tokens."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self._stack.aclose()
 
 
 _NON_STR = orjson.OPT_NON_STR_KEYS

@@ -17,6 +17,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.serve.config import MAX_TEXTS
 from cloze.serve.failures import refuse
+from cloze.serve.images import Base64Image
 from cloze.tasks.embed import embed_stream
 
 Text = str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
@@ -24,7 +25,7 @@ Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Lists = Annotated[list[Texts], Field(min_length=1, max_length=MAX_TEXTS)]
 # options of functions that have no meaning over HTTP, and those that name a path on the server
 _EXCLUDED = {"text_column", "pair_column", "batch_tokens", "progress", "on_error", "on_truncated"}
-_EXCLUDED |= {"database", "image", "mask", "strength", "keep_steps", "on_step"}
+_EXCLUDED |= {"database", "image", "mask", "keep_steps", "on_step"}
 _MAX_INT = 1 << 31
 _INTEGER = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
 _SEED = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -43,6 +44,8 @@ class Function:
     is_whole: bool = False  # a request is one input, whatever its fields are
     call: Callable[..., Any] | None = None  # in place of the public function
     computes: bool = True  # False: it only needs the tokenizer
+    http_options: Mapping[str, tuple[Any, Any, str]] = field(default_factory=dict)
+    """Options that Python has not, or with another type: type, default and description."""
 
     @property
     def python(self) -> Callable[..., Any]:
@@ -54,7 +57,8 @@ class Function:
     def options(self) -> dict[str, tuple[Any, Any]]:
         """The type and default of each option that requests may set."""
         names = {self.python_names.get(name, name) for name in self.inputs}
-        return convert_options(self.python, _EXCLUDED | names)
+        others = {name: (kind, default) for name, (kind, default, _) in self.http_options.items()}
+        return convert_options(self.python, _EXCLUDED | names) | others
 
     @property
     def title(self) -> str:
@@ -169,7 +173,18 @@ _LIST = {
         result=("summaries", "truncated_chars"),
     ),
     "draw": Function(
-        name="draw", inputs=_TEXT, python_names={"text": "texts"}, result=("pictures",)
+        name="draw", inputs=_TEXT, python_names={"text": "texts"}, result=("pictures",),
+        http_options={
+            "image": (Base64Image | None, None, "An image file to start from, in base64."),
+            "mask": (
+                Base64Image | None, None,
+                "With `image`, a file in base64: white pixels are drawn anew, black ones kept.",
+            ),
+            "stream": (
+                bool, False,
+                "Send the images after every step as server-sent events, then the result.",
+            ),
+        },
     ),
     "generate": Function(
         name="generate", inputs=_TEXT, result=("continuations", "truncated_chars")
@@ -228,7 +243,8 @@ def make_schema(name: str) -> type[Request]:
         is_optional = type(None) in get_args(kind)
         fields[input_name] = (kind, Field(None if is_optional else ..., description=text))
     for option, (kind, default) in function.options.items():
-        fields[option] = (kind, Field(default, description=help_texts.get(option, "")))
+        text = function.http_options.get(option, ("", "", help_texts.get(option, "")))[2]
+        fields[option] = (kind, Field(default, description=text))
     if "truncation" in function.options:
         fields["truncate"] = (
             bool,

@@ -11,11 +11,12 @@ from starlette.requests import Request
 
 from cloze.decode.continuous import GeneratedRow
 from cloze.serve.config import MAX_TEXTS
-from cloze.serve.engine import Engine, GenerationStream
+from cloze.serve.engine import Engine
 from cloze.serve.errors_http import render_failure
 from cloze.serve.failures import describe_error, refuse
 from cloze.serve.generation import Prompt
 from cloze.serve.responses import EventStream
+from cloze.serve.streams import WorkStream
 
 Ids = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(min_length=1)]
 Inputs = (
@@ -255,7 +256,7 @@ async def stream_completion(
             400, "invalid_input", "several prompts cannot be streamed",
             fix="send one prompt, or leave out stream",
         )  # fmt: skip
-    stream = await engine.stream(_make_values(body, texts[0]), model=body.model)
+    stream = await engine.stream("generate", _make_values(body, texts[0]), model=body.model)
     return EventStream(
         _write_events(body, stream),
         stream.aclose,
@@ -264,9 +265,9 @@ async def stream_completion(
 
 
 async def _write_events(
-    body: CompletionsRequest, stream: GenerationStream
+    body: CompletionsRequest, stream: WorkStream
 ) -> AsyncIterator[dict[str, Any]]:
-    head, prompt = _make_head(body), stream.prompt
+    head, prompt = _make_head(body), stream.value
     if body.echo:
         for number in range(len(prompt.rows)):
             yield {**head, "choices": [_make_part(number, prompt.generator.texts[0])]}

@@ -20,7 +20,9 @@ _RESIZE_GAP = 3.0  # reduce by whole factors first, as far as the result stays t
 _16_BIT = 257  # 65,535 / 255
 
 
-def decode_image(content: bytes, name: str, *, size: int | None = None) -> NDArray[np.uint8]:
+def decode_image(
+    content: bytes, name: str, *, size: int | None = None, max_pixels: int = MAX_PIXELS
+) -> NDArray[np.uint8]:
     """The pixels of an image: y x 3.
 
     Transparent pixels become white, 16 bits become 8, other color spaces RGB; of an animation the
@@ -31,6 +33,7 @@ def decode_image(content: bytes, name: str, *, size: int | None = None) -> NDArr
         content: the bytes of the file.
         name: the name of the file in errors.
         size: width and height of the result (default: those of the image).
+        max_pixels: an image with more pixels is an error.
     """
     pillow, operations = _import_pillow()
     if len(content) > MAX_BYTES:
@@ -41,7 +44,7 @@ def decode_image(content: bytes, name: str, *, size: int | None = None) -> NDArr
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own warning of large images: they are refused
             image = pillow.open(io.BytesIO(content), formats=FORMATS)
-            _check_pixels(image.size, name)
+            _check_pixels(image.size, name, max_pixels)
             if size is not None:
                 image.draft("RGB", (2 * size, 2 * size))  # JPEG files are decoded smaller
             image.load()
@@ -70,12 +73,12 @@ def convert_image(image: Any, *, size: int | None = None) -> NDArray[np.uint8]: 
     return np.array(image, np.uint8)
 
 
-def _check_pixels(size: tuple[int, int], name: str) -> None:
+def _check_pixels(size: tuple[int, int], name: str, limit: int) -> None:
     width, height = size
-    if width * height > MAX_PIXELS:
+    if width * height > limit:
         raise InputError(
             f"{name}: the image has {width:,} × {height:,} pixels, but the limit is "
-            f"{MAX_PIXELS:,} in all",
+            f"{limit:,} in all",
             fix="make it smaller",
         )
 

@@ -1,10 +1,19 @@
+import { ApiError, postStream } from "../api.js";
 import { make } from "../dom.js";
 import { compact, readNumber } from "../fields.js";
+
+const MAX_BYTES = 4 * 2 ** 20; // of an uploaded file
+const TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp";
+const SPOKEN = 5; // steps between two texts for screen readers
+const UPLOADS = [
+  ["image", "Image to start from", "Optional: the text changes it."],
+  ["mask", "Mask", "Optional, with an image: white parts are drawn anew."],
+];
 
 export default {
   name: "draw",
   title: "Draw",
-  summary: "Images of a text.",
+  summary: "Images of a text, or of a text and an image.",
   functions: ["draw"],
   route: "api/draw",
   action: "Draw",
@@ -13,19 +22,100 @@ export default {
     { name: "samples", label: "Images", kind: "number", min: 1, max: 16, value: "4" },
     { name: "steps", label: "Steps", kind: "number", min: 1, max: 1000, value: "25" },
     { name: "guidance", label: "Guidance", kind: "number", min: 0, max: 100, step: 0.1, value: "3" },
+    { name: "sampler", label: "Sampler", kind: "select", options: [
+      ["", "Default"], ["ddpm", "DDPM"], ["ddim", "DDIM"], ["dpm-solver++", "DPM-Solver++"], ["euler", "Euler (flow matching)"],
+    ] },
+    { name: "strength", label: "Strength", kind: "number", min: 0.01, max: 1, step: 0.01, value: "0.7", hint: "Of the change of an image." },
     { name: "seed", label: "Seed", kind: "number", min: 0, value: "0" },
   ],
-  body: ({ text, samples, steps, guidance, seed }) => ({
+  body: ({ text, samples, steps, guidance, sampler, strength, seed }) => ({
     text,
     ...compact({
-      samples: readNumber(samples), steps: readNumber(steps),
-      guidance: readNumber(guidance), seed: readNumber(seed),
+      samples: readNumber(samples), steps: readNumber(steps), guidance: readNumber(guidance),
+      sampler, strength: readNumber(strength), seed: readNumber(seed), stream: true,
     }),
   }),
-  show({ text, pictures }) {
-    const images = pictures.map(({ png, seed, width, height }) => make("img", {
-      src: `data:image/png;base64,${png}`, alt: `${text} (seed ${seed})`, title: `Seed ${seed}`, width: 2 * width, height: 2 * height,
-    }));
-    return [make("div", { class: "card pictures" }, images)];
+  request(values) { return { path: this.route, body: this.body(values), isStream: true }; },
+
+  makeExtra(panel) {
+    panel.uploads = {};
+    return make("div", { class: "uploads" }, UPLOADS.map((one) => makeUpload(panel, ...one)));
+  },
+
+  async run(panel) {
+    const signal = panel.signal;
+    const { path, body } = panel.request();
+    const images = [];
+    const card = make("div", { class: "card pictures" });
+    panel.output.replaceChildren(card);
+    panel.stopButton.hidden = false;
+    let result = null;
+    try {
+      for await (const event of postStream(path, { ...body, ...panel.uploads }, signal)) {
+        if (event.result) ({ result } = event);
+        else {
+          showPictures(card, images, event, body.text);
+          if (event.step === 1 || event.step % SPOKEN === 0) panel.setStatus(`Step ${event.step} of ${event.steps}`);
+        }
+      }
+    } finally {
+      panel.stopButton.hidden = true;
+    }
+    if (signal.aborted) return "";
+    if (!result) throw new ApiError("the server ended the answer early", { fix: "try again" });
+    showPictures(card, images, { first: 0, pictures: result.pictures }, body.text);
+    return `${result.pictures.length} ${result.pictures.length === 1 ? "image" : "images"} of “${body.text}”`;
   },
 };
+
+// Put the pictures of a step in their places; later steps change the same elements.
+function showPictures(card, images, { first, pictures }, text) {
+  pictures.forEach(({ png, seed, width, height }, n) => {
+    const at = first + n;
+    if (!images[at]) {
+      images[at] = make("img", { alt: `${text} (seed ${seed})`, title: `Seed ${seed}`, width: 2 * width, height: 2 * height });
+      card.append(images[at]);
+    }
+    images[at].src = `data:image/png;base64,${png}`;
+  });
+}
+
+// A file that is sent with the request; it is not part of the address.
+function makeUpload(panel, name, label, hint) {
+  const id = `draw-${name}`;
+  const preview = make("span", { class: "upload-preview" });
+  const remove = make("button", { type: "button", class: "quiet", hidden: true, on: { click: () => clear() } }, "Remove");
+  const input = make("input", { id, type: "file", accept: TYPES, "aria-describedby": `${id}-hint`, on: { change: () => read() } });
+  const clear = () => {
+    delete panel.uploads[name];
+    input.value = "";
+    remove.hidden = true;
+    preview.replaceChildren();
+  };
+  const read = async () => {
+    const [file] = input.files;
+    if (!file) return clear();
+    if (file.size > MAX_BYTES) {
+      clear();
+      return panel.showError(new ApiError(`${file.name} is larger than ${MAX_BYTES / 2 ** 20} MiB`, { fix: "choose a smaller image" }));
+    }
+    const url = await readDataUrl(file);
+    panel.uploads[name] = url.slice(url.indexOf(",") + 1);
+    preview.replaceChildren(make("img", { src: url, alt: `${label}: ${file.name}` }));
+    remove.hidden = false;
+    return undefined;
+  };
+  return make(
+    "div", { class: "field upload" },
+    make("label", { for: id }, label),
+    make("div", { class: "upload-row" }, input, preview, remove),
+    make("span", { class: "hint", id: `${id}-hint` }, hint),
+  );
+}
+
+const readDataUrl = (file) => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.addEventListener("load", () => resolve(reader.result));
+  reader.addEventListener("error", () => reject(new ApiError(`${file.name} cannot be read`, { fix: "choose another file" })));
+  reader.readAsDataURL(file);
+});
