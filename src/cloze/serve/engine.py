@@ -317,6 +317,7 @@ class Engine:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
         stack = AsyncExitStack()
+        value: Prompt | Drawing
         try:
             if name == "draw":
                 value, costs = await stack.enter_async_context(

@@ -23,7 +23,8 @@ TEXT = (ROOT / "docs/serve.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def documented(folders):
-    sources = {"cloze-en": "cloze-en", "ner": folders["tags"], "gpt": folders["gpt"]}
+    sources = {"cloze-en": "cloze-en"}
+    sources |= {"ner": folders["tags"], "gpt": folders["gpt"], "emoji": folders["pictures"]}
     with run_server(sources) as server:
         yield server
 
@@ -50,7 +51,7 @@ def test_the_python_examples_run(documented):
 
 def test_the_curl_examples_are_accepted(documented):
     commands = re.findall(r"^curl (?!-H \"\$AUTH)(.*)$", TEXT, re.M)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for command in commands:
         *_, address = [one for one in shlex.split(command) if one.startswith("localhost")]
         body = json.loads(shlex.split(command)[-1])
