@@ -7,7 +7,7 @@ import numpy as np
 from cloze.checkpoint.task import Task
 from grams import text_model
 from helpers import tiny_model, word_model
-from images import diffusion_model
+from images import clip_model, diffusion_model
 from translators import translator
 
 WORDS = ["cat", "dog", "mat", "sat", "the"]
@@ -30,6 +30,7 @@ def make_models(labels=("no", "yes"), tags=("O", "B-X", "I-X"), words=WORDS, pos
             translator("learned"), task=Task(name="summarize", max_target_length=20)
         ),
         "pictures": diffusion_model(),
+        "clip": clip_model(),
         "vectors": word_model(words=words, vectors=table),
     }
 

@@ -17,6 +17,7 @@ from cloze.models.registry import FAMILIES, get_family, resolve
 from families import MADE
 from grams import TEXT
 from helpers import ENCODERS, files_of, raises
+from images import drawings
 from translators import TEXTS
 
 
@@ -29,6 +30,17 @@ def index_texts(model):
             (hit,) = opened.search("dog", mode="bm25").hits
             assert hit.id == "two"
             return [one.id for one in opened.search("the cat sat", mode="dense").hits]
+
+
+def index_images(model):
+    """Index two images, and find one of them by itself and by a text."""
+    images = [{"image": one.content, "caption": one.caption} for one in drawings(2)]
+    with tempfile.TemporaryDirectory() as folder:
+        cloze.index(model, images, f"{folder}/index", store="exact")
+        with cloze.open_index(f"{folder}/index", model=model) as opened:
+            found = opened.search(images=images[1]["image"], k=1).hits
+            assert found[0].text == images[1]["caption"]
+            return [one.text for one in opened.search("a b", mode="dense").hits]
 
 
 FUNCTIONS = {
@@ -49,6 +61,12 @@ FUNCTIONS = {
     "translate": lambda model: cloze.translate(model, "ein Hund"),
     "summarize": lambda model: cloze.summarize(model, "ein Hund", max_length=5),
     "draw": lambda model: cloze.draw(model, "a b", steps=2),
+}
+OF_IMAGES = {  # those of a model of texts and images that differ
+    "classify": lambda model: cloze.classify(
+        model, images=[one.content for one in drawings(2)], labels=["a", "b c"]
+    ),
+    "index": index_images,
 }
 COMMANDS = {
     "fill": ["a [MASK] b"],
@@ -77,6 +95,11 @@ EXPORTS = {
     **{name: "huggingface" for name in ENCODERS if name not in NO_EXPORT},
 }
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
+
+
+def list_functions(model):
+    """How to call each function for a model."""
+    return FUNCTIONS | (OF_IMAGES if model.family.kind == "dual_encoder" else {})
 
 
 def test_no_family_is_left_out():
@@ -113,7 +136,7 @@ def test_a_folder_says_what_its_model_says(folder):
 def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
     able, model = cloze.info(folder).capabilities, cloze.load(folder)
     assert able.keys() & FUNCTIONS.keys()
-    for name, call in FUNCTIONS.items():
+    for name, call in list_functions(model).items():
         if name in able:
             assert call(model) is not None
         else:
@@ -152,12 +175,13 @@ def test_it_evaluates_and_exports_where_it_says_so(folder, tmp_path):
 
 def test_answers_do_not_depend_on_the_state_of_torch(folder):
     able, model = cloze.info(folder).capabilities, cloze.load(folder)
-    for name in sorted(able.keys() & FUNCTIONS.keys()):
+    functions = list_functions(model)
+    for name in sorted(able.keys() & functions.keys()):
         torch.manual_seed(1)
-        one = repr(FUNCTIONS[name](model))
+        one = repr(functions[name](model))
         torch.manual_seed(2)
         with torch.inference_mode():
-            assert repr(FUNCTIONS[name](model)) == one
+            assert repr(functions[name](model)) == one
 
 
 def test_an_empty_folder_is_filled_and_another_is_kept(folder, tmp_path):

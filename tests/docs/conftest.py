@@ -12,7 +12,7 @@ import cloze
 from cloze.data.images.decode import encode_png
 from cloze.models import registry
 from document_files import write_files
-from images import diffusion_model, drawings
+from images import clip_model, diffusion_model, drawings
 
 ROOT = Path(__file__).resolve().parents[2]
 # (regular expression, replacement): what makes the recipes small
@@ -113,7 +113,9 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "runs/more": make_translator,
     "runs/emoji": lambda out: diffusion_model().save(out),
     "runs/drawings": lambda out: diffusion_model().save(out),
+    "runs/clip": lambda out: clip_model().save(out),
     "emoji": make_pictures,
+    "query.png": lambda out: out.write_bytes(encode_png(drawings(1)[0].load())),
     "midi": make_music,
     "other-midi": make_music,
     "beginning.mid": lambda out: cloze.write_midi("on60 wait20 off60", out),

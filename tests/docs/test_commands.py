@@ -157,7 +157,8 @@ def test_json_has_the_documented_fields(provide):
     provide("\n".join(commands))
     for command in commands:
         _, name, *words = shlex.split(command)
-        name = " ".join([name, *(one for one in ("--odd", "--between", "--joint") if one in words)])
+        options = ("--odd", "--between", "--joint", "--images")
+        name = " ".join([name, *(one for one in options if one in words)])
         name += " --pooling none" if "none" in words else ""
         (line, *_) = run_command(command).splitlines()
         fields = find_fields(json.loads(line))

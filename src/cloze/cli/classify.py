@@ -20,6 +20,12 @@ from cloze.cli.common import (
     read_inputs,
 )
 from cloze.cli.format import print_classify, print_json_lines
+from cloze.cli.images import (
+    Images,
+    classify_image_files,
+    open_image_files,
+    split_labels,
+)
 from cloze.cli.outcomes import Outcomes
 from cloze.cli.processing import ProcessingOptions
 
@@ -46,15 +52,52 @@ def classify(
             "if a text may have several).",
         ),
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABELS",
+            help='With --images: the labels to choose from, separated by commas, such as "a red '
+            'heart,a dog"; may be repeated.',
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="With --images: text of a label, with {} in its place; several are averaged "
+            '(default: "a picture of {}").',
+        ),
+    ] = None,
     truncation: Truncation = None,
     overlap: Overlap = None,
+    images: Images = None,
     files: Files = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     skip_bad: SkipBad = False,
     processing: ProcessingOptions,
 ) -> None:
-    """Predict the label of texts or of pairs of texts, or their labels if they may have several."""
+    """Predict the label of texts or of pairs of texts, or their labels if they may have several.
+
+    With --images and --labels, a CLIP chooses the label of each image, without any training.
+    """
+    if images or labels or template:
+        if not images:
+            raise typer.BadParameter("it needs --images", param_hint="--labels, --template")
+        given = {"pair": pair, "overlap": overlap, "file": files, "pair_column": pair_column}
+        names = split_labels(labels)
+        found_images = open_image_files(images, texts, processing, **given)
+        classify_image_files(
+            model,
+            found_images,
+            names,
+            processing,
+            skip_bad,
+            template=template,
+            truncation=truncation,
+            top=top,
+        )
+        return
     if pair is not None and pair_column is not None:
         raise typer.BadParameter("--pair and --pair-column cannot be combined: give one of them")
     is_piped_table = _is_table_on_stdin(texts, files, text_column or pair_column)

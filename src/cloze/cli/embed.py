@@ -23,6 +23,7 @@ from cloze.cli.common import (
     read_inputs,
 )
 from cloze.cli.format_vectors import VectorLines, print_json_records, print_vectors
+from cloze.cli.images import Images, embed_image_files, open_image_files
 from cloze.cli.outcomes import Outcomes
 from cloze.cli.processing import OUTPUT, ProcessingOptions, exit_on_sigterm
 from cloze.errors import InputError
@@ -83,17 +84,23 @@ def embed(
     batch_tokens: Annotated[
         int, typer.Option(metavar="N", help="Maximum number of tokens in a batch.")
     ] = 2048,
+    images: Images = None,
     files: Files = None,
     text_column: TextColumn = None,
     skip_bad: SkipBad = False,
     processing: VectorOptions,
 ) -> None:
-    """Compute embeddings of texts or of tokens.
+    """Compute embeddings of texts or of tokens; of images with --images and a CLIP.
 
     On a terminal the first numbers of each vector are shown. In a pipe each text is one line of
     tab-separated numbers (nan for a text that failed). With --pooling none each token is one line:
     number of the text, token, numbers.
     """
+    if images:
+        given = {"pooling": pooling, "layers": layers != "last", "overlap": overlap, "file": files}
+        found_images = open_image_files(images, texts, processing, **given)
+        embed_image_files(model, found_images, processing, skip_bad, normalize=bool(normalize))
+        return
     outcomes = Outcomes("texts", skip_bad=skip_bad)
     options: dict[str, Any] = {
         "pooling": pooling,

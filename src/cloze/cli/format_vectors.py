@@ -43,10 +43,14 @@ def print_json_records(records: "Sequence[EmbeddingRecord]") -> None:
 def print_vectors(records: "Sequence[EmbeddingRecord]") -> None:
     """Print the first numbers of each vector on a terminal."""
     columns = ("size", "norm", "numbers")
-    found = [(one.text, one.vectors, one.encoding) for one in records if one.vectors is not None]
+    found = [
+        (one.text or one.image, one.vectors, one.encoding)
+        for one in records
+        if one.vectors is not None
+    ]
     texts = [(text, *_vector_cells(vector)) for text, vector, encoding in found if encoding is None]
     if texts:
-        print_table(("text", *columns), texts)
+        print_table(("image" if records[0].image is not None else "text", *columns), texts)
     for text, vectors, encoding in found:
         if encoding is not None:
             tokens = zip(encoding.tokens, vectors, strict=True)

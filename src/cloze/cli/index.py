@@ -28,7 +28,8 @@ def index(
         typer.Argument(
             metavar="DOCUMENTS",
             help="Files, folders or globs (txt, md, jsonl, json, csv, tsv, parquet); - reads "
-            "standard input.",
+            "standard input. With a CLIP as model: images, folders, tar files, or tables with a "
+            "column of images.",
         ),
     ] = None,
     *,

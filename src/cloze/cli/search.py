@@ -1,11 +1,21 @@
 """`cloze search`: find documents of an index."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from cloze.cli.common import Device, Dtype, Files, Json, Quiet, TextColumn, progress, read_inputs
+from cloze.cli.common import (
+    Device,
+    Dtype,
+    Files,
+    Json,
+    Quiet,
+    TextColumn,
+    print_note,
+    progress,
+    read_inputs,
+)
 from cloze.cli.format import print_json
 from cloze.cli.format_vectors import print_search
 
@@ -56,6 +66,21 @@ def search(
             help="Folder of the index's model, if it was moved (default: recorded).",
         ),
     ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image",
+            metavar="FILE",
+            help="Find images that are similar to this one, in an index of images; may be "
+            "repeated.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write the results to this HTML page, with small images."
+        ),
+    ] = None,
     files: Files = None,
     text_column: TextColumn = None,
     device: Device = None,
@@ -63,8 +88,12 @@ def search(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find the documents of an index that fit a query."""
-    given = [row.text for row in read_inputs(queries, files, text_column)]
+    """Find the documents of an index that fit a query, or images that fit a text or an image."""
+    given = None
+    if not image:
+        given = [row.text for row in read_inputs(queries, files, text_column)]
+    elif queries or files:
+        raise typer.BadParameter("give either queries or --image", param_hint="--image")
 
     from cloze.files import expand_user
     from cloze.retrieval.folder import read_manifest
@@ -72,6 +101,9 @@ def search(
     read_manifest(expand_user(folder))  # a mistake is reported before torch is imported
 
     from cloze.tasks.search import open_index, search
+    from cloze.tasks.search_results import save_search_page
+
+    find: Any = search  # whose result depends on its arguments
 
     second = None
     if rerank is not None:
@@ -83,7 +115,7 @@ def search(
         progress(quiet) as show,
         open_index(folder, model=model, device=device, dtype=dtype) as opened,
     ):
-        results = search(
+        results = find(
             opened,
             given,
             k=k,
@@ -91,7 +123,13 @@ def search(
             filter=filter,
             rerank=second,
             chunks=chunks,
+            images=image or None,
+            thumbnails=html is not None,
             progress=show,
         )
+    if html is not None:
+        save_search_page(results, html)
+        if not quiet:
+            print_note(f"{len(results):,} results: {html}")
     for one in results:
         (print_json if as_json else print_search)(one.to_dict())

@@ -1,6 +1,6 @@
 """`cloze similarity`: the cosine of the embeddings of texts."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,15 @@ def similarity(
     ] = None,
     truncation: Truncation = None,
     overlap: Overlap = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image",
+            metavar="PATH",
+            help="With a CLIP: compare the texts with this image, or with the images of this "
+            "folder; may be repeated.",
+        ),
+    ] = None,
     files: Files = None,
     text_column: TextColumn = None,
     device: Device = None,
@@ -43,9 +52,9 @@ def similarity(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compute the cosine similarity of two texts, or of each of several with each other."""
+    """Compute the cosine similarity of two texts, of several with each other, or with images."""
     given = [row.text for row in read_inputs(texts, files, text_column)]
-    if len(given) < 2:  # noqa: PLR2004
+    if len(given) < 2 and not image:  # noqa: PLR2004
         raise typer.BadParameter("give two or more texts", param_hint="TEXT")
 
     from cloze.checkpoint.load import load
@@ -54,12 +63,14 @@ def similarity(
 
     from cloze.tasks.similarity import similarity
 
-    text, pair = given if len(given) == 2 else (given, None)  # noqa: PLR2004
+    compare: Any = similarity  # whose result depends on its arguments
+    text, pair = given if len(given) == 2 and not image else (given, None)  # noqa: PLR2004
     with progress(quiet) as show:
-        result = similarity(
+        result = compare(
             opened,
             text,
             pair,
+            images=image or None,
             pooling=pooling,
             truncation=truncation,
             overlap=overlap,

@@ -132,7 +132,7 @@ def _make_text(
     where = f"{file}:{start}"
     try:
         text = parse_text("\n".join(lines), where)
-        return Document(id=_check_id(id_ or where, where), text=text, where=where)
+        return Document(id=check_id(id_ or where, where), text=text, where=where)
     except InputError as error:
         return error
 
@@ -185,15 +185,15 @@ def _make_document(record: Record, columns: DocumentColumns) -> Document:
     title = values.get(str(columns.title)) if columns.title is not None else None
     others = {name: one for name, one in values.items() if name not in columns}
     return Document(
-        id=_check_id(id_, f"{where}: column {columns.id!r}"),
+        id=check_id(id_, f"{where}: column {columns.id!r}"),
         text=parse_text(values[str(columns.text)], f"{where}: column {columns.text!r}"),
         title=_check_title(title, f"{where}: column {columns.title!r}"),
-        metadata=_check_metadata(others, where),
+        metadata=check_metadata(others, where),
         where=where,
     )
 
 
-def _check_id(value: object, where: str) -> str:
+def check_id(value: object, where: str) -> str:
     """Check an id; whole numbers are accepted, too."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -212,7 +212,7 @@ def _check_title(value: object, where: str) -> str | None:
     return parse_text(value if isinstance(value, str) else str(value), where)
 
 
-def _check_metadata(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_metadata(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Values that JSON can represent; dates and other objects become texts."""
     plain = {name: _to_json_value(to_plain(one)) for name, one in values.items()}
     try:

@@ -14,9 +14,10 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingRecord:
-    """A text with its embedding or the embeddings of its tokens, or the error."""
+    """A text or an image with its embedding or those of its tokens, or the error."""
 
-    text: str | None  # None: the text could not be read
+    text: str | None  # None: the text could not be read, or it is an image
+    image: str | None = None  # the name of an image
     vectors: Vectors | None = None  # d; t d with an encoding
     encoding: TokenAlignment | None = None
     error: InputError | None = None
@@ -24,6 +25,9 @@ class EmbeddingRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the text: a line of a .jsonl file and of `--json`."""
+        if self.image is not None:
+            found = {} if self.vectors is None else {"embedding": self.vectors.tolist()}
+            return {"image": self.image, **found, **self._status()}
         if self.vectors is None:
             return {"text": self.text, **self._status()}
         if self.encoding is None:

@@ -20,6 +20,7 @@ _SPAN = {"text": "string", "start": "int64", "end": "int64"}
 _STATUS = {"error": "string", "truncated_chars": "int64"}
 COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "embed": {"text": "string", "embedding": ["float"], **_STATUS},
+    "embed images": {"image": "string", "embedding": ["float"], **_STATUS},
     "embed tokens": {
         "text": "string",
         "tokens": ["string"],
@@ -33,6 +34,11 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
         "text": "string",
         "pair": "string",
         "predicted": ["string"],
+        "labels": [{"label": "string", "score": "double"}],
+        **_STATUS,
+    },
+    "classify images": {
+        "image": "string",
         "labels": [{"label": "string", "score": "double"}],
         **_STATUS,
     },
@@ -50,6 +56,8 @@ COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
+_VECTORS = ("embed", "embed images")  # kinds with one vector for each input
+
 
 class Record(Protocol):
     """The result of an input, or its error."""
@@ -62,7 +70,7 @@ RecordWriter = Callable[[Sequence[Any]], None]  # writes records in order
 
 def list_formats(kind: str) -> tuple[str, ...]:
     """The endings of the files that can hold results of a kind (a key of `COLUMNS`)."""
-    return (".npy", ".jsonl", ".parquet") if kind == "embed" else (".jsonl", ".parquet")
+    return (".npy", ".jsonl", ".parquet") if kind in _VECTORS else (".jsonl", ".parquet")
 
 
 def check_result_format(path: Path, kind: str) -> None:
@@ -153,7 +161,7 @@ def _open_parquet_writer(file: IO[bytes], kind: str) -> Iterator[RecordWriter]:
     with parquet.ParquetWriter(file, schema, use_dictionary=plain) as writer:
 
         def write(records: Sequence[Any]) -> None:
-            if kind == "embed":
+            if kind in _VECTORS:
                 writer.write_table(_make_vector_table(pa, schema, records))
                 return
             rows = [
@@ -170,7 +178,7 @@ def _make_vector_table(pa: Any, schema: Any, records: Sequence[Any]) -> Any:  # 
     sizes = [0 if one is None else len(one) for one in vectors]
     values = np.concatenate([np.zeros(0, np.float32), *(v for v in vectors if v is not None)])
     columns = {
-        "text": [one.text for one in records],
+        **_get_names(schema, records),
         "embedding": pa.ListArray.from_arrays(
             pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()),
             pa.array(values, pa.float32()),
@@ -180,6 +188,11 @@ def _make_vector_table(pa: Any, schema: Any, records: Sequence[Any]) -> Any:  # 
         "truncated_chars": [None if one.error else one.truncated_chars for one in records],
     }
     return pa.table(columns, schema=schema)
+
+
+def _get_names(schema: Any, records: Sequence[Any]) -> dict[str, list[str | None]]:  # noqa: ANN401
+    name = "image" if "image" in schema.names else "text"
+    return {name: [getattr(one, name) for one in records]}
 
 
 def _to_arrow(pa: Any, spec: Any) -> Any:  # noqa: ANN401

@@ -156,8 +156,14 @@ def image_generator_capabilities(contents: Contents) -> dict[str, str]:  # noqa:
 
 
 def dual_encoder_capabilities(contents: Contents) -> dict[str, str]:  # noqa: ARG001
-    """The functions of a CLIP."""
-    return dict(_TEXT)
+    """The functions of a CLIP, which reads texts and images."""
+    return {
+        "embed": "vectors of texts and of images, in one space",
+        "classify": "the label of an image among those that you name (zero-shot)",
+        "similarity": "the cosine of the vectors of texts, or of texts and images",
+        "index": "an index of images, which `search` searches by a text or an image",
+        **_TEXT,
+    }
 
 
 _FINETUNED = "a model that `cloze finetune {0}` has trained"

@@ -4,6 +4,7 @@ There is no style sheet: all styles are attributes. Backgrounds are translucent 
 color of the notebook, so that both can be read in light and dark themes.
 """
 
+import base64
 import math
 from collections.abc import Container, Iterable, Sequence
 
@@ -34,6 +35,12 @@ def render_note(text: str) -> Element:
 def render_heading(text: str) -> Element:
     """A line of bold text."""
     return Element("div", text, dir="auto", style="font-weight: 600")
+
+
+def render_image(png: bytes, description: str = "") -> Element:
+    """A PNG file, inside of the page."""
+    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return Element("img", src=source, alt=description, style="max-height: 8em; max-width: 100%")
 
 
 def render_figure(figure: Figure) -> Element:

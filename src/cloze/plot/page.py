@@ -269,8 +269,10 @@ class Page:
         names = list_scripts(self.sections)
         styles = [load_page_style(), *filter(None, map(load_style, names))]
         scripts = [load_asset("page.js"), *(load_asset(f"scripts/{name}.js") for name in names)]
+        has_images = any(getattr(part, "has_images", False) for part in list_parts(self.sections))
         policy = (
-            f"default-src 'none'; style-src {' '.join(map(csp_hash, styles))}; "
+            f"default-src 'none'; {'img-src data:; ' if has_images else ''}"
+            f"style-src {' '.join(map(csp_hash, styles))}; "
             f"script-src {' '.join(map(csp_hash, scripts))}; base-uri 'none'; form-action 'none'"
         )
         head = Element(

@@ -20,9 +20,10 @@ Value: TypeAlias = str | int | float | None
 NARROW, WIDE = 510, 1040  # pixels: half the width of a page, and all of it
 MARGIN = 4  # pixels around every figure, so that round line ends and wide letters are not clipped
 
-_VOID = frozenset({"br", "col", "hr", "meta"})  # HTML elements without an end tag
+_VOID = frozenset({"br", "col", "hr", "img", "meta"})  # HTML elements without an end tag
 _VERBATIM = frozenset({"script", "style"})  # HTML does not decode entities in these
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
+_PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]*={0,2}")  # an image inside of the page
 # Characters that are not allowed in XML or UTF-8, but may occur in texts.
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -71,7 +72,8 @@ def _render_attribute(name: str, value: str | int | float) -> str:
     name = _check_name("attribute", name.removesuffix("_").replace("_", "-"))
     text = value if isinstance(value, str) else format_coordinate(value)
     runs = name.lower().startswith("on")
-    loads = name.lower().endswith(("href", "src")) and not text.startswith("#")
+    is_inside = text.startswith("#") or (name == "src" and _PNG.fullmatch(text))
+    loads = name.lower().endswith(("href", "src")) and not is_inside
     if runs or loads:
         raise InputError(
             f"an attribute {name}={text[:40]!r} could run or load something",

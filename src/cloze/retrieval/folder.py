@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cloze.checkpoint.atomic import atomic_folder, lock_folder
 from cloze.config import Config, Range
@@ -26,6 +26,7 @@ from cloze.retrieval.store import (
     VectorStore,
     open_store,
 )
+from cloze.retrieval.thumbnails import read_thumbnail, remove_thumbnails
 
 INDEX_FILE = "index.json"
 FORMAT = 2  # from 2 on, terms are singulars
@@ -43,6 +44,7 @@ class Manifest(Config):
     chunk_tokens: Annotated[int, Range(1, 1 << 20)]
     overlap: Annotated[int, Range(0, 1 << 20)]
     url: str | None = None  # of a server, without a password
+    content: Literal["texts", "images"] = "texts"  # what the vectors are of
     num_documents: Annotated[int, Range(0, 1 << 62)] = 0
     num_chunks: Annotated[int, Range(0, 1 << 62)] = 0
     next_document: Annotated[int, Range(0, 1 << 62)] = 0  # the number of the next new document
@@ -131,6 +133,12 @@ class DocumentIndex:
         """The number of chunks."""
         return self.store.count_chunks()
 
+    def read_thumbnail(self, document: StoredDocument) -> bytes | None:
+        """A small copy of an image, as a PNG file; None if there is none."""
+        if self.manifest.content != "images":
+            return None
+        return read_thumbnail(self.folder, document.digest)
+
     def search_vectors(
         self, vector: Vectors, k: int, conditions: tuple[Condition, ...] = ()
     ) -> list[Hit]:
@@ -168,8 +176,8 @@ def _get_columns(document: StoredDocument) -> Mapping[str, Any]:
 class IndexWriter:
     """Changes of an index, which become visible together."""
 
-    def __init__(self, store: VectorStore, manifest: Manifest) -> None:
-        self.store, self.manifest = store, manifest
+    def __init__(self, store: VectorStore, manifest: Manifest, folder: Path) -> None:
+        self.store, self.manifest, self.folder = store, manifest, folder
         self.documents = {one.id: one for one in store.read_documents()}
         # a server may have committed a change before the process was killed
         used = max((one.number + 1 for one in self.documents.values()), default=0)
@@ -204,7 +212,7 @@ class IndexWriter:
         if ids:
             self.store.delete([self.documents.pop(one).number for one in ids])
 
-    def commit(self, folder: Path) -> Manifest:
+    def commit(self) -> Manifest:
         """Make the changes permanent, and write `index.json` last."""
         state = self.store.commit()
         self.manifest = replace(
@@ -214,8 +222,10 @@ class IndexWriter:
             num_chunks=self.store.count_chunks(),
             next_document=self._next,
         )
-        write_json(folder / INDEX_FILE, asdict(self.manifest))
+        write_json(self.folder / INDEX_FILE, asdict(self.manifest))
         self.store.remove_unused()
+        if self.manifest.content == "images":
+            remove_thumbnails(self.folder, {one.digest for one in self.documents.values()})
         return self.manifest
 
 
@@ -229,9 +239,9 @@ def create_index(
     with atomic_folder(folder, force=force) as work:
         store = manifest.open_store(work, url)
         try:
-            writer = IndexWriter(store, manifest)
+            writer = IndexWriter(store, manifest, work)
             yield writer
-            writer.commit(work)
+            writer.commit()
         finally:
             store.close()
     if replaced is not None and replaced.store == "postgresql":
@@ -263,8 +273,8 @@ def update_index(out: PathLike, url: str | None = None) -> Iterator[IndexWriter]
         manifest = read_manifest(folder)
         store = manifest.open_store(folder, url)
         try:
-            writer = IndexWriter(store, manifest)
+            writer = IndexWriter(store, manifest, folder)
             yield writer
-            writer.commit(folder)
+            writer.commit()
         finally:
             store.close()

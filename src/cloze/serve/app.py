@@ -68,6 +68,7 @@ class ModelDescription(BaseModel):
     views: dict[str, str]  # of `/api/explain` that apply, each with what it shows
     unsupported_views: dict[str, str]  # other views, each with what the model lacks
     mask_token: str | None  # that `fill` predicts words for
+    reads_images: bool  # whether `embed` and `classify` read images
     indexes: list[str]  # that `/api/search` searches with it
     is_loaded: bool
 
@@ -197,8 +198,11 @@ def _render_failed(
 ) -> dict[str, Any]:
     failure = describe_error(error)
     _log_internal(error)
-    named = zip(function.inputs, given, strict=True)
-    inputs = {function.echo.get(name, name): value for name, value in named}
+    named = dict(zip(function.inputs, given, strict=True))
+    image = named.pop("image", None)
+    inputs = {function.echo.get(name, name): value for name, value in named.items()}
+    if image is not None:
+        inputs = {"image": image.name}
     return {**inputs, "error": failure.message}
 
 
@@ -277,6 +281,7 @@ def describe_served_model(served: ServedModel) -> ModelDescription:
         views={name: VIEWS[name].help for name, obstacle in views.items() if not obstacle},
         unsupported_views={name: obstacle for name, obstacle in views.items() if obstacle},
         mask_token=served.mask_token,
+        reads_images=served.reads_images,
         indexes=served.indexes,
         is_loaded=served.model is not None,
     )

@@ -166,7 +166,8 @@ class Engine:
     ) -> Outcome:
         """Compute a function; `values` are the fields of its request."""
         function = FUNCTIONS[name]
-        served = self.store.find(model, name)
+        reads_images = function.reads_images and values.get("image") is not None
+        served = self.store.find(model, name, reads_images=reads_images)
         inputs, is_single = function.split(values)
         options = {key: values[key] for key in function.options if key in values}
         if name == "generate" and options.get("beam") in (None, 1):

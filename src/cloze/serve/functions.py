@@ -15,17 +15,21 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.embedding_records import EmbeddingRecord
+from cloze.data.images.read import ImageExample
+from cloze.errors import InputError
 from cloze.serve.config import MAX_TEXTS
 from cloze.serve.failures import refuse
-from cloze.serve.images import Base64Image
-from cloze.tasks.embed import embed_stream
+from cloze.serve.images import IMAGE_HELP, Base64Image, EncodedImage, Image, encode_images
+from cloze.tasks.embed import embed, embed_stream
+from cloze.tasks.inputs import Failure
 
 Text = str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
 Lists = Annotated[list[Texts], Field(min_length=1, max_length=MAX_TEXTS)]
 # options of functions that have no meaning over HTTP, and those that name a path on the server
 _EXCLUDED = {"text_column", "pair_column", "batch_tokens", "progress", "on_error", "on_truncated"}
-_EXCLUDED |= {"database", "image", "mask", "keep_steps", "on_step"}
+_EXCLUDED |= {"database", "image", "images", "mask", "keep_steps", "on_step"}
 _MAX_INT = 1 << 31
 _INTEGER = Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)]
 _SEED = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -72,7 +76,10 @@ class Function:
     def split(self, values: Mapping[str, Any]) -> tuple[list[tuple[Any, ...]], bool]:
         """The inputs of a request, and whether it is a single one."""
         columns = [values.get(name) for name in self.inputs]
-        if self.is_whole or isinstance(columns[0], str):
+        if self.reads_images:
+            columns = self._encode_images(columns)
+        main = next((one for one in columns if one is not None), None)
+        if self.is_whole or isinstance(main, str):
             for name, value in zip(self.inputs, columns, strict=True):
                 if not self.is_whole and _depth(value) > self._single_depth(name):
                     raise refuse(
@@ -80,12 +87,34 @@ class Function:
                         fix=f"use a list for {next(iter(self.inputs))}, too",
                     )  # fmt: skip
             return [tuple(columns)], True
-        count = len(columns[0] or ())
+        if self.reads_images and isinstance(values.get("image"), str):
+            return [tuple(one and one[0] for one in columns)], True
+        count = len(main or ())
         filled = [
             self._fill(name, column, count)
             for name, column in zip(self.inputs, columns, strict=True)
         ]
         return list(zip(*filled, strict=True)), False
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether images can take the place of texts."""
+        return "image" in self.inputs
+
+    def _encode_images(self, columns: list[Any]) -> list[Any]:
+        """The fields with images in place of their base64 text; a request has texts or images."""
+        given = dict(zip(self.inputs, columns, strict=True))
+        image = given["image"]
+        texts = [name for name, value in given.items() if name != "image" and value is not None]
+        if (image is None) == ("text" not in texts) or (image is not None and texts):
+            raise refuse(
+                400, "invalid_input",
+                "there is no input" if image is None else "there are texts and images",
+                fix="send either text or image",
+            )  # fmt: skip
+        if image is None:
+            return columns
+        return [encode_images(image) if name == "image" else None for name in self.inputs]
 
     def _single_depth(self, name: str) -> int:
         return 1 if Text is not self.inputs[name] and Texts in get_args(self.inputs[name]) else 0
@@ -116,7 +145,7 @@ class Function:
             ]
         columns = zip(*inputs, strict=True)
         given = {
-            name: list(column)
+            name: [one.decode() if isinstance(one, EncodedImage) else one for one in column]
             for name, column in zip(names, columns, strict=True)
             if any(value is not None for value in column)
         }
@@ -141,9 +170,29 @@ def _flatten(value: object) -> Iterable[str]:
             yield from _flatten(one)
 
 
-def _embed(model: Model, texts: list[str], **options: Any) -> list[Any]:  # noqa: ANN401
-    (records,) = embed_stream(model, texts, chunk=len(texts), **options)
-    return [one.error or one for one in records]
+def _embed(
+    model: Model,
+    texts: list[str] | None = None,
+    images: list[ImageExample] | None = None,
+    **options: Any,  # noqa: ANN401
+) -> list[Any]:
+    if texts is not None:
+        (records,) = embed_stream(model, texts, chunk=len(texts), **options)
+        return [one.error or one for one in records]
+    assert images is not None
+    errors: dict[int, InputError] = {}
+    vectors = embed(model, images=images, on_error=errors.__setitem__, **options)
+    return [
+        errors.get(n) or EmbeddingRecord(text=None, image=one.name, vectors=vectors[n])
+        for n, one in enumerate(images)
+    ]
+
+
+def _classify(model: Model, **options: Any) -> list[Any]:  # noqa: ANN401
+    if "images" not in options:
+        return list(cloze.classify(model, **options))
+    found: Any = cloze.classify(model, on_error=lambda *_: None, **options)
+    return [one.error if isinstance(one, Failure) else one for one in found]
 
 
 _TEXT = {"text": Text}
@@ -151,10 +200,13 @@ _PAIR = {"text": Text, "pair": Text | None}
 _LIST = {
     "fill": Function(name="fill", inputs=_TEXT, result=("masks", "truncated_chars")),
     "embed": Function(
-        name="embed", inputs=_TEXT, result=("truncated_chars",), call=_embed,
-        python_names={"text": "texts"},
+        name="embed", inputs={"text": Text | None, "image": Image | None}, call=_embed,
+        result=("truncated_chars",), python_names={"text": "texts", "image": "images"},
     ),
-    "classify": Function(name="classify", inputs=_PAIR, result=("labels", "truncated_chars")),
+    "classify": Function(
+        name="classify", inputs={"text": Text | None, "pair": Text | None, "image": Image | None},
+        result=("labels", "truncated_chars"), call=_classify, python_names={"image": "images"},
+    ),
     "tag": Function(name="tag", inputs=_TEXT, result=("spans", "untagged", "truncated_chars")),
     "answer": Function(
         name="answer", inputs={"question": Text, "context": Text}, shared=("context",),
@@ -240,6 +292,7 @@ def make_schema(name: str) -> type[Request]:
     fields: dict[str, Any] = {}
     for input_name, kind in function.inputs.items():
         text = help_texts.get(function.python_names.get(input_name, input_name), "")
+        text = IMAGE_HELP if input_name == "image" else text
         is_optional = type(None) in get_args(kind)
         fields[input_name] = (kind, Field(None if is_optional else ..., description=text))
     for option, (kind, default) in function.options.items():
@@ -309,6 +362,8 @@ def make_result_schema(name: str) -> Any:  # noqa: ANN401
     function = FUNCTIONS[name]
     inputs = [function.echo.get(one, one) for one in function.inputs]
     names = dict.fromkeys([*filter(None, inputs), *function.result])
+    if function.reads_images:  # a result has the text or the image
+        names = dict.fromkeys(function.result)
     if name in ("rerank", "tokenize"):  # without documents, and without the text
         names = dict.fromkeys((*inputs[:1], *function.result)[name == "tokenize" :])
     fields: dict[str, Any] = dict.fromkeys(names, (Any, ...))

@@ -32,6 +32,7 @@ class ServedModel:
     description: str  # of the family
     view_obstacles: dict[str, str]  # why a view does not apply, empty if it does
     mask_token: str | None
+    reads_images: bool
     created: int  # seconds since 1970, when its folder was written
     model: Model | None = None
     loading: "asyncio.Future[Model] | None" = None
@@ -88,6 +89,7 @@ def describe_model(name: str, source: str) -> ServedModel:
         capabilities=contents.capabilities,
         view_obstacles={view: find_obstacle(contents, view) for view in VIEWS},
         mask_token=getattr(contents.tokenizer, "mask_token", None),
+        reads_images=contents.family.kind == "dual_encoder",
         created=int(path.stat().st_mtime) if path.exists() else 0,
     )
 
@@ -135,8 +137,8 @@ class ModelStore:
             self.models[name] = describe_model(name, found[name])
         self._others = {name: found[name] for name in found if name not in self._sources}
 
-    def find(self, name: str | None, function: str) -> ServedModel:
-        """The model of this name, or the first one that supports a function."""
+    def find(self, name: str | None, function: str, *, reads_images: bool = False) -> ServedModel:
+        """The model of this name, or the first one that supports a function, of images or not."""
         if name is not None:
             is_gone = name in self._others and not Path(self._others[name]).exists()
             if is_gone or name not in self.models:
@@ -150,12 +152,15 @@ class ModelStore:
                 fix=f"use one of: {', '.join(self.models)}",
             )
         for one in self.models.values():
-            if function in one.capabilities:
+            if function in one.capabilities and one.reads_images == reads_images:
+                return one
+        for one in self.models.values():  # a model of images also embeds texts
+            if function in one.capabilities and not reads_images:
                 return one
         raise refuse(
             400,
             "unsupported_function",
-            f"no model of this server supports `{function}`",
+            f"no model of this server supports `{function}`{' of images' * reads_images}",
             fix="start the server with a model that does",
         )
 

@@ -24,6 +24,7 @@ from cloze.serve.errors_http import ErrorAnswer, list_responses
 from cloze.serve.failures import refuse
 from cloze.serve.functions import Request as RequestSchema
 from cloze.serve.functions import Text, read_argument_help
+from cloze.serve.images import IMAGE_HELP, IMAGE_TOKENS, EncodedImage, Image, encode_images
 from cloze.serve.model_store import ModelStore, ServedModel, parse_sources
 from cloze.serve.responses import make_json, run_until_disconnect
 from cloze.serve.tokens import CHARS_PER_TOKEN
@@ -41,7 +42,8 @@ class SearchRequest(RequestSchema):
 
     model: str | None = Field(None, description="Name of the model of an index.")
     index: str | None = Field(None, description="Name of the index. Default: the first one.")
-    query: Text = Field(description=_HELP["query"])
+    query: Text | None = Field(None, description=_HELP["query"])
+    image: Image | None = Field(None, description=IMAGE_HELP)
     k: int = Field(10, ge=1, le=1000, description=_HELP["k"])
     mode: Literal["hybrid", "dense", "bm25"] = Field("hybrid", description=_HELP["mode"])
     filter: _Filter | _Texts | None = Field(None, description=_HELP["filter"])
@@ -49,6 +51,7 @@ class SearchRequest(RequestSchema):
         None, description="Name of a model that orders the best 50 chunks again."
     )
     chunks: bool = Field(False, description=_HELP["chunks"])
+    thumbnails: bool = Field(False, description=_HELP["thumbnails"])
 
 
 class DocumentSchema(BaseModel):
@@ -56,8 +59,9 @@ class DocumentSchema(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     id: str = Field(min_length=1, max_length=1024)
-    text: str
+    text: str = Field(description="The text, or the caption of an image.")
     title: str | None = None
+    image: str | None = Field(None, description="For an index of images: the image file in base64.")
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -78,6 +82,7 @@ class IndexDescription(BaseModel):
     name: str
     model: str
     store: str
+    content: str  # texts or images
     num_documents: int
     num_chunks: int
 
@@ -137,19 +142,29 @@ def add_routes(app: FastAPI, engine: Engine, config: ServeConfig) -> None:
     async def search_index(request: Request, body: SearchRequest) -> Response:
         chosen = _choose(indexes, body)
         second = None if body.rerank is None else await engine.load(body.rerank, "rerank")
-        queries = [body.query] if isinstance(body.query, str) else body.query
-        work = partial(_search, index=chosen, body=body, second=second)
+        queries = [body.query] if isinstance(body.query, str) else body.query or []
+        images = [] if body.image is None else encode_images(body.image)
+        if bool(queries) == bool(images):
+            raise refuse(
+                400, "invalid_input", "there is a query and an image" if queries else "no query",
+                fix="send either query or image",
+            )  # fmt: skip
+        work = partial(_search, index=chosen, body=body, images=images, second=second)
         found = await run_until_disconnect(
-            request, _compute(engine, chosen, "search", queries, work)
+            request, _compute(engine, chosen, "search", queries, work, num_images=len(images))
         )
-        return make_json(await engine.render(found.to_dict, len(queries) * body.k))
+        return make_json(await engine.render(found.to_dict, (len(queries) or len(images)) * body.k))
 
     async def change_index(request: Request, body: IndexRequest) -> Response:
         chosen = _choose(indexes, body)
         texts = [text for one in body.documents for text in (one.title or "", one.text)]
-        rows = [_make_row(one) for one in body.documents]
+        has_images = read_manifest(chosen.folder).content == "images"
+        rows = [_make_row(one, has_images=has_images) for one in body.documents]
         work = partial(_index, index=chosen, rows=rows, delete=body.delete)
-        found = await run_until_disconnect(request, _compute(engine, chosen, "index", texts, work))
+        count = len(rows) if has_images else 0
+        found = await run_until_disconnect(
+            request, _compute(engine, chosen, "index", texts, work, num_images=count)
+        )
         return make_json(await engine.render(found.to_dict, 1))
 
     routes: dict[str, tuple[Callable[..., Any], str]] = {
@@ -176,6 +191,7 @@ def _describe(one: ServedIndex) -> IndexDescription:
         name=one.name,
         model=one.served.name,
         store=manifest.store,
+        content=manifest.content,
         num_documents=manifest.num_documents,
         num_chunks=manifest.num_chunks,
     )
@@ -202,13 +218,22 @@ def _choose(indexes: Mapping[str, ServedIndex], body: SearchRequest | IndexReque
     )
 
 
-def _make_row(document: DocumentSchema) -> dict[str, Any]:
-    taken = next((name for name in _RESERVED if name in document.metadata), None)
+def _make_row(document: DocumentSchema, *, has_images: bool) -> dict[str, Any]:
+    if has_images != (document.image is not None):
+        raise InputError(
+            f"{document.id[:80]!r} has {'no' if has_images else 'an'} image, but this is an index "
+            f"of {'images' if has_images else 'texts'}",
+            fix="send an image in base64" if has_images else "leave out the image",
+        )
+    taken = next((name for name in (*_RESERVED, "image") if name in document.metadata), None)
     if taken is not None:
         raise InputError(
             f"the metadata of {document.id[:80]!r} have the name {taken!r}", fix="use another name"
         )
     fields = {"id": document.id, "title": document.title, "text": document.text}
+    if document.image is not None:
+        image = EncodedImage(repr(document.id[:80]), document.image).decode()
+        return {"image": image.content, **fields, **document.metadata}
     return {**fields, **document.metadata}
 
 
@@ -218,23 +243,38 @@ async def _compute(
     function: str,
     texts: list[str],
     work: Callable[[Model], Any],
+    *,
+    num_images: int = 0,
 ) -> Any:  # noqa: ANN401
-    def count(model: Model) -> int:
-        return 1 + sum(len(ids) for ids in model.tokenizer.encode_ids(texts))
+    others = 1 + IMAGE_TOKENS * num_images
 
-    estimate = 1 + sum(map(len, texts)) // CHARS_PER_TOKEN
+    def count(model: Model) -> int:
+        return others + sum(len(ids) for ids in model.tokenizer.encode_ids(texts))
+
+    estimate = others + sum(map(len, texts)) // CHARS_PER_TOKEN
     return await engine.compute_alone(index.served, function, count, work, estimate)
 
 
-def _search(model: Model, *, index: ServedIndex, body: SearchRequest, second: Model | None) -> Any:  # noqa: ANN401
-    return search(
+def _search(
+    model: Model,
+    *,
+    index: ServedIndex,
+    body: SearchRequest,
+    images: list[EncodedImage],
+    second: Model | None,
+) -> Any:  # noqa: ANN401
+    decoded: list[Any] = [one.decode() for one in images]
+    find: Any = search  # whose result depends on its arguments
+    return find(
         index.open(model),
         body.query,
+        images=decoded[0] if isinstance(body.image, str) else decoded or None,
         k=body.k,
         mode=body.mode,
         filter=body.filter,
         rerank=second,
         chunks=body.chunks,
+        thumbnails=body.thumbnails,
         progress=False,
     )
 

@@ -8,7 +8,11 @@ from cloze.checkpoint.model import Model
 from cloze.decode.image_generation import DEFAULT_STEPS
 from cloze.errors import InputError
 from cloze.serve.batcher import run_isolated
+from cloze.serve.config import MAX_TEXTS
+from cloze.serve.failures import refuse
 from cloze.serve.functions import Function
+from cloze.serve.images import IMAGE_TOKENS, count_images
+from cloze.tasks.classify_images import TEMPLATE
 
 CHARS_PER_TOKEN = 4  # an estimate, before a text is tokenized
 # where the setting of the model does not apply; `fill` reads a window around the masks
@@ -65,7 +69,25 @@ def estimate_tokens(
         generated = options.get("max_new_tokens", 50) * options.get("samples", 1) * len(inputs)
     if function.name == "draw":
         generated = _count_denoised(options) * len(inputs)
+    if function.reads_images:
+        generated = IMAGE_TOKENS * sum(map(count_images, inputs))
+        generated += sum(map(len, list_prompts(options))) // CHARS_PER_TOKEN
     return len(inputs) + chars // CHARS_PER_TOKEN + max(0, generated)
+
+
+def list_prompts(options: Mapping[str, Any]) -> list[str]:
+    """The texts of the labels of a request that classifies images."""
+    template = options.get("template", TEMPLATE)
+    templates = [template] if isinstance(template, str) else template
+    labels = options.get("labels") or ()
+    if len(labels) * len(templates) > MAX_TEXTS:
+        raise refuse(
+            413,
+            "too_many_tokens",
+            f"there are {len(labels):,} labels and {len(templates):,} templates",
+            fix=f"send at most {MAX_TEXTS:,} texts: labels times templates",
+        )
+    return [one.replace("{}", label) for label in labels for one in templates]
 
 
 def _count_denoised(options: Mapping[str, Any]) -> int:
@@ -96,6 +118,13 @@ def count_tokens(
         1 if isinstance(ids, BaseException) else min(len(ids), limit or len(ids)) for ids in found
     ]
     numbers = iter(counts)
+    if function.reads_images:
+        shared = sum(map(len, model.tokenizer.encode_ids(list_prompts(options), limit=limit)))
+        images = [IMAGE_TOKENS * count_images(one) for one in inputs]
+        return [
+            max(1, sum(next(numbers) for _ in group) + cost + (shared if n == 0 else 0))
+            for n, (group, cost) in enumerate(zip(groups, images, strict=True))
+        ]
     factor = max(1, options.get("beam") or 1)
     if function.name == "draw":
         factor = _count_denoised(options)

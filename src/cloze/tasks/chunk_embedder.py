@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
@@ -62,9 +63,10 @@ class ChunkEmbedder:
     def __call__(self) -> Callable[[Sequence[Document]], EmbeddedBlock]:
         """Load the model, and return the function from documents to chunks with vectors."""
         model = self.model if isinstance(self.model, Model) else self.model.load()
-        return lambda documents: self._embed(model, documents)
+        return lambda documents: self.embed(model, documents)
 
-    def _embed(self, model: Model, documents: Sequence[Document]) -> EmbeddedBlock:
+    def embed(self, model: Model, documents: Sequence[Document]) -> EmbeddedBlock:
+        """The chunks of documents, and their vectors."""
         start = time.perf_counter()
         chunks = [self._split(model, one) for one in documents]
         texts = [
@@ -113,6 +115,11 @@ def embed_chunks(
         batch_tokens=batch_tokens,
         progress=progress if progress is not None else False,
     )
+    return normalize_vectors(found)
+
+
+def normalize_vectors(found: NDArray[np.float32]) -> Vectors:
+    """Vectors of length 1 (m d), or 0 for a text without known tokens."""
     vectors = normalize_rows(found).astype(np.float32)
     if not np.isfinite(vectors).all():
         raise InputError("the model computes vectors with NaN", fix="check the model")

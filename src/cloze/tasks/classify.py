@@ -20,6 +20,12 @@ from cloze.models.configs.encoder import MULTI_LABEL
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result, Results
 from cloze.tasks.classify_features import encode_compared_pairs, encode_text_words
+from cloze.tasks.classify_images import (
+    TEMPLATE,
+    ImageClassification,
+    classify_given_images,
+)
+from cloze.tasks.image_inputs import ImageInputs
 from cloze.tasks.inference import (
     TextItem,
     check_pair_support,
@@ -32,7 +38,14 @@ from cloze.tasks.inference import (
     predicts_next_sentence,
     resolve_task,
 )
-from cloze.tasks.inputs import Texts, check_pairs, open_model, warn_truncated
+from cloze.tasks.inputs import (
+    Failure,
+    OnError,
+    Texts,
+    check_pairs,
+    open_model,
+    warn_truncated,
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -118,29 +131,54 @@ def classify(
     pair: Iterable[str] | None = None,
     **options: Unpack[ClassifyOptions],
 ) -> Results[Classification]: ...
+@overload
+def classify(
+    model: Model | PathLike,
+    *,
+    images: ImageInputs,
+    labels: Sequence[str],
+    template: str | Sequence[str] = TEMPLATE,
+    on_error: OnError | None = None,
+    **options: Unpack[ClassifyOptions],
+) -> ImageClassification | Results[ImageClassification]: ...
 @with_progress
 def classify(
     model: Model | PathLike,
-    text: str | Texts,
+    text: str | Texts | None = None,
     pair: str | Iterable[str] | None = None,
     *,
+    images: ImageInputs | None = None,
+    labels: Sequence[str] | None = None,
+    template: str | Sequence[str] = TEMPLATE,
     truncation: str | None = None,
     overlap: int | None = None,
     text_column: str | int | None = None,
     pair_column: str | int | None = None,
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
-) -> Classification | Results[Classification]:
-    """Predict the label of a text, or of a pair of texts, with the probability of every label.
+    on_error: OnError | None = None,
+) -> (
+    Classification
+    | Results[Classification]
+    | ImageClassification
+    | Results[ImageClassification]
+    | Results[ImageClassification | Failure]
+):
+    """Predict the label of a text, of a pair of texts or of an image, and all probabilities.
 
     A model that was trained with several labels per text predicts those whose probability reaches
     their threshold (`labels`); the folder has a threshold for each label (`cloze.json`). A
-    pre-trained model with a next-sentence head classifies pairs as "next" or "not next".
+    pre-trained model with a next-sentence head classifies pairs as "next" or "not next". A model of
+    texts and images (CLIP) classifies images by labels that you name, without any training.
 
     Args:
         model: a model for classification, or its folder.
         text: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
         pair: the second text of each, for a model that was trained on pairs.
+        images: in place of texts, an image or several, as in `embed`.
+        labels: with images, the labels to choose from, such as ["a red heart", "a dog"].
+        template: with images, the text of a label, with {} in its place; the vectors of several
+            are averaged.
         truncation: for texts that are too long: head, tail, head+tail, window (all of the text, in
             overlapping windows) or error. Default: the setting of the folder, else head; then a
             warning says how much was not read.
@@ -151,7 +189,20 @@ def classify(
         batch_tokens: maximum number of tokens in a batch; the default depends on the device.
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
+        on_error: with images, called with the index and the error of one of several that fails;
+            its result has the error. Default: the error is raised.
     """
+    if images is not None or labels is not None:
+        _check_image_options(text, pair, images)
+        return classify_given_images(
+            model,
+            images,
+            labels,
+            template=template,
+            truncation=truncation,
+            on_error=on_error,
+            progress=progress,
+        )
     model = open_model(model, "classify")
     task = override_truncation(resolve_task("classify", model), truncation, overlap)
     texts, pairs = check_pairs(text, pair, text_column, pair_column)
@@ -164,6 +215,16 @@ def classify(
     if truncation is None:
         warn_truncated([one.truncated_chars for one in found], model.max_length)
     return found[0] if isinstance(text, str) else Results(found)
+
+
+def _check_image_options(text: object, pair: object, images: object) -> None:
+    if images is None or text is not None or pair is not None:
+        raise InputError(
+            "labels are given for texts" if images is None else "there are texts and images",
+            fix="leave out labels: a model for texts has its own"
+            if images is None
+            else "give either texts or images",
+        )
 
 
 def encode_examples(

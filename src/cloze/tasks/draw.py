@@ -8,14 +8,14 @@ import numpy as np
 
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, number
-from cloze.data.images.decode import convert_image, decode_image
 from cloze.decode.image_generation import DEFAULT_STEPS, SamplingConfig
 from cloze.errors import InputError
-from cloze.files import PathLike, expand_user
+from cloze.files import PathLike
 from cloze.nn.noise_schedule import NUM_TIMES
 from cloze.progress import ProgressCallback, ProgressOption, open_progress, with_progress
 from cloze.results import Results
 from cloze.tasks.image_batches import DrawRequest, WantedImage
+from cloze.tasks.image_inputs import ImageInput, load_image
 from cloze.tasks.inputs import Texts, check_texts, open_model
 from cloze.tasks.pictures import DrawResult, Picture, Pixels
 
@@ -33,9 +33,9 @@ class DrawOptions(TypedDict, total=False):
     guidance: float
     seed: int
     sampler: str | None
-    image: PathLike | Pixels | None
+    image: ImageInput | None
     strength: float
-    mask: PathLike | Pixels | None
+    mask: ImageInput | None
     keep_steps: bool
     text_column: str | int | None
     on_step: OnStep | None
@@ -61,9 +61,9 @@ def draw(
     guidance: float = 3.0,
     seed: int = 0,
     sampler: str | None = None,
-    image: PathLike | Pixels | None = None,
+    image: ImageInput | None = None,
     strength: float = 0.7,
-    mask: PathLike | Pixels | None = None,
+    mask: ImageInput | None = None,
     keep_steps: bool = False,
     text_column: str | int | None = None,
     on_step: OnStep | None = None,
@@ -83,7 +83,7 @@ def draw(
         guidance: how strongly the image follows the text; 1 is without guidance.
         seed: seed of the random noise.
         sampler: ddpm, ddim, dpm-solver++ or euler (default: the model's).
-        image: an image to start from: a file, or pixels (y x 3).
+        image: an image to start from: a path, bytes, a Pillow image, or pixels (y x 3, uint8).
         strength: how much of `image` is replaced: close to 0 nothing, 1 everything.
         mask: with `image`, what is drawn anew: white pixels; black ones are kept (inpainting).
         keep_steps: keep the images as predicted after some of the steps, in `Picture.steps`.
@@ -123,9 +123,9 @@ def make_draw_request(
     guidance: float = 3.0,
     seed: int = 0,
     sampler: str | None = None,
-    image: PathLike | Pixels | None = None,
+    image: ImageInput | None = None,
     strength: float = 0.7,
-    mask: PathLike | Pixels | None = None,
+    mask: ImageInput | None = None,
     keep_steps: bool = False,
     preview_every: int | None = None,
 ) -> DrawRequest:
@@ -141,8 +141,8 @@ def make_draw_request(
         model=model,
         wanted=[WantedImage(text, seed + n) for text in texts for n in range(samples)],
         config=_make_config(model, steps, guidance, sampler, strength),
-        image=None if image is None else _read_pixels(image, size),
-        mask=None if mask is None else _read_pixels(mask, size),
+        image=None if image is None else load_image(image, size),
+        mask=None if mask is None else load_image(mask, size),
         keep_steps=keep_steps,
         preview_every=preview_every,
     )
@@ -230,14 +230,3 @@ def _run(
         if progress is not None:
             progress("steps", step.number, step.total)
     return list(chain.from_iterable(found))
-
-
-def _read_pixels(image: PathLike | Pixels, size: int) -> Pixels:
-    if isinstance(image, np.ndarray):
-        return convert_image(image, size=size)
-    path = expand_user(image)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{image}: {error.strerror}", fix="check the path") from None
-    return decode_image(content, str(image), size=size)

@@ -27,7 +27,13 @@ from cloze.nn.layout import Packed
 from cloze.nn.pooling import pool, pool_packed
 from cloze.nn.utils import HostCopy, eval_mode
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.tasks.embed_windows import ComputeVectors, merge_windows, pool_windows
+from cloze.tasks.embed_images import embed_in_shared_space
+from cloze.tasks.embed_windows import (
+    ComputeVectors,
+    merge_all_windows,
+    merge_windows,
+    pool_windows,
+)
 from cloze.tasks.features import (
     LayerChoice,
     LayerSelection,
@@ -38,11 +44,18 @@ from cloze.tasks.features import (
     select_layers,
     skips_zeros,
 )
+from cloze.tasks.image_inputs import ImageInputs, reads_images
 from cloze.tasks.inference import choose_batch_tokens, delay, divide_batches, map_batches
-from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, warn_truncated
+from cloze.tasks.inputs import (
+    OnError,
+    Texts,
+    check_texts,
+    open_model,
+    resolve_model,
+    warn_truncated,
+)
 from cloze.tasks.text_encoding import EncodedText, OnTruncated, encode_ahead, encode_texts
 from cloze.text.alignment import TokenAlignment
-from cloze.text.truncation import find_max_context_windows
 
 Vectors = NDArray[np.float32]
 R = TypeVar("R")
@@ -90,8 +103,9 @@ def embed(  # type: ignore[overload-overlap]  # "none" is a str too
 @overload
 def embed(
     model: Model | PathLike,
-    texts: str | Texts,
+    texts: str | Texts | None = None,
     *,
+    images: ImageInputs | None = None,
     pooling: str | None = None,
     **options: Unpack[EmbedOptions],
 ) -> Vectors: ...
@@ -99,8 +113,9 @@ def embed(
 @with_progress
 def embed(
     model: Model | PathLike,
-    texts: str | Texts,
+    texts: str | Texts | None = None,
     *,
+    images: ImageInputs | None = None,
     pooling: str | None = None,
     layers: LayerChoice = "last",
     normalize: bool | None = None,
@@ -114,9 +129,14 @@ def embed(
 ) -> Vectors | TokenVectors | list[TokenVectors | None]:
     """Compute the vector of a text (d), or of several (b d); with `pooling="none"` one per token.
 
+    A model of texts and images (CLIP) has vectors of both in one space; they are not normalized
+    unless `normalize` is given, as those of `get_image_features` of transformers.
+
     Args:
         model: an encoder or another model with vectors of tokens, or its folder.
         texts: a text, or several: a list, a column, or a table (data frame, `datasets`, mappings).
+        images: in place of texts, an image or several: paths, folders, tar files, bytes, Pillow
+            images, arrays (height × width × 3, uint8), or a table with a column of images.
         pooling: cls, mean, max or none; sentence-transformers folders also use
             mean_sqrt_len_tokens, weightedmean and lasttoken. Default: the setting of the folder,
             else mean.
@@ -138,6 +158,19 @@ def embed(
         on_truncated: called with the index of a truncated text and the number of characters that
             were not read, in place of the warning.
     """
+    if images is not None or reads_images(model := resolve_model(model)):
+        return embed_in_shared_space(
+            model,
+            texts,
+            images,
+            unsupported={"pooling": pooling, "layers": layers != "last", "overlap": overlap},
+            normalize=bool(normalize),
+            truncation=truncation,
+            text_column=text_column,
+            on_error=on_error,
+            on_truncated=on_truncated,
+            progress=progress,
+        )
     model, is_single = prepare_source(open_model(model, "embed")), isinstance(texts, str)
     rows = check_texts(texts, text_column=text_column)
     own = model.pooling
@@ -262,7 +295,8 @@ def _pool_batches(
             )
             yield [row], pooled_stream[None]
         elif one.windows:
-            yield [row], pool(_merge_windows(row, one, kept)[None], **options)
+            merged = merge_all_windows(one, [kept[row, n] for n in range(len(one.windows))])
+            yield [row], pool(merged[None], **options)
 
 
 def _copy_windows(
@@ -408,37 +442,8 @@ def _make_token_vectors(
     else:
         assert one.encoding is not None
         encoding = one.encoding
-        vectors = _merge_windows(row, one, kept) if one.windows else kept[row, 0]
+        parts = [kept[row, n] for n in range(len(one.sequences))]
+        vectors = merge_all_windows(one, parts) if one.windows else parts[0]
     if unit:
         F.normalize(vectors, dim=-1, out=vectors)  # without a copy
     return TokenVectors(vectors=vectors.numpy(), encoding=encoding)
-
-
-def _merge_windows(row: int, encoded: EncodedText, kept: dict[_Key, Tensor]) -> Tensor:
-    """Merge the token vectors of the windows of a text (t d).
-
-    Each token is taken from the window with the most context around it; special tokens, which are
-    in every window, are averaged.
-    """
-    assert encoded.encoding is not None
-    parts = [kept[row, n] for n in range(len(encoded.windows))]
-    spans = [window.kept_ranges[0][0] for window in encoded.windows]
-    special = torch.tensor(encoded.encoding.special_tokens_mask)
-    merged = parts[0].new_empty(len(encoded.encoding), parts[0].shape[-1])
-    merged[special] = torch.stack(
-        [
-            part[torch.tensor(w.special_tokens_mask)]
-            for part, w in zip(parts, encoded.windows, strict=True)
-        ]
-    ).mean(0)
-    tokens = [
-        part[~torch.tensor(w.special_tokens_mask)]
-        for part, w in zip(parts, encoded.windows, strict=True)
-    ]
-    merged[~special] = torch.stack(
-        [
-            tokens[n][token - spans[n].start]
-            for token, n in enumerate(find_max_context_windows(spans))
-        ]
-    )
-    return merged

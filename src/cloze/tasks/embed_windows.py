@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.progress import ProgressCallback
+from cloze.tasks.text_encoding import EncodedText
 from cloze.text.alignment import TokenAlignment
+from cloze.text.truncation import find_max_context_windows
 from cloze.text.windows import Windows
 
 # sequences of ids to the vectors of their tokens, in order, as float32 on the CPU
@@ -131,3 +133,32 @@ def _iterate_parts(
             length=length,
             vectors=(torch.stack(list(special.values())) / len(windows)).float(),
         )
+
+
+def merge_all_windows(encoded: EncodedText, parts: Sequence[Tensor]) -> Tensor:
+    """Merge the token vectors of the windows of a text (t d), which are all in memory.
+
+    Each token is taken from the window with the most context around it; special tokens, which are
+    in every window, are averaged.
+    """
+    assert encoded.encoding is not None
+    spans = [window.kept_ranges[0][0] for window in encoded.windows]
+    special = torch.tensor(encoded.encoding.special_tokens_mask)
+    merged = parts[0].new_empty(len(encoded.encoding), parts[0].shape[-1])
+    merged[special] = torch.stack(
+        [
+            part[torch.tensor(w.special_tokens_mask)]
+            for part, w in zip(parts, encoded.windows, strict=True)
+        ]
+    ).mean(0)
+    tokens = [
+        part[~torch.tensor(w.special_tokens_mask)]
+        for part, w in zip(parts, encoded.windows, strict=True)
+    ]
+    merged[~special] = torch.stack(
+        [
+            tokens[n][token - spans[n].start]
+            for token, n in enumerate(find_max_context_windows(spans))
+        ]
+    )
+    return merged

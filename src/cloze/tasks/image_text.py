@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
-from cloze.data.images.image_set import encode_captions
+from cloze.data.images.image_set import pad_captions
 from cloze.nn.utils import eval_mode
 
 BATCH_SIZE = 256  # images or texts computed at a time
@@ -44,12 +44,24 @@ def compute_text_vectors(
     normalize: bool = True,
 ) -> Tensor:
     """The vectors of texts: n -> n d, in float32; long texts are truncated."""
+    length = model.max_length
+    found = model.tokenizer.encode_batch(texts, max_length=length)
+    sequences = [one.ids[:length] for one in found]
+    return compute_sequence_vectors(model, sequences, batch_size=batch_size, normalize=normalize)
+
+
+def compute_sequence_vectors(
+    model: Model,
+    sequences: Sequence[Sequence[int]],
+    *,
+    batch_size: int = BATCH_SIZE,
+    normalize: bool = True,
+) -> Tensor:
+    """The vectors of texts as token ids: n -> n d, in float32."""
     module, found = model.module, []
     with torch.inference_mode(), eval_mode(module):
-        for first in range(0, len(texts), batch_size):
-            ids, mask = encode_captions(
-                model.tokenizer, texts[first : first + batch_size], model.max_length
-            )
+        for first in range(0, len(sequences), batch_size):
+            ids, mask = pad_captions(model.tokenizer, sequences[first : first + batch_size])
             placed = (torch.from_numpy(array).to(model.device) for array in (ids, mask))
             found.append(module.embed_texts(*placed).float())
     return _finish(found, model, normalize)

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,8 +16,9 @@ from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import fingerprint_folder, name_source
 from cloze.config import in_range
 from cloze.data.documents import Document, DocumentColumns, read_documents
+from cloze.data.images.documents import ImageDocument, read_image_documents
 from cloze.data.map_blocks import Engine, ExecutorOptions, cut_blocks, map_blocks, uses_gpu
-from cloze.data.sources import OnError, Sources, collect_sources
+from cloze.data.sources import OnError, Sources, collect_sources, get_error_handler
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, expand_user
 from cloze.progress import ProgressCallback, ProgressOption, open_progress
@@ -32,14 +33,18 @@ from cloze.retrieval.folder import (
 )
 from cloze.retrieval.pgvector_store import remove_password
 from cloze.retrieval.store import StoredDocument, find_store_kind
+from cloze.retrieval.thumbnails import write_thumbnail
 from cloze.tasks.chunk_embedder import ChunkEmbedder, ModelSource
 from cloze.tasks.embed import embed
+from cloze.tasks.image_inputs import make_thumbnail, reads_images
+from cloze.tasks.index_images import ImageEmbedder
 from cloze.tasks.inputs import open_model
 
 DEFAULT_MODEL = "cloze-en"
 CHUNK_TOKENS, OVERLAP = 200, 40
 # Documents whose chunks are sorted by length, embedded and stored together.
 _BLOCK_ROWS, _BLOCK_CHARS = 8192, 1 << 22
+_IMAGE_CHARS = 1 << 13  # so that a block has about 500 images
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -95,11 +100,12 @@ def index(
     old index stays as it was. Documents that have not changed are not embedded again.
 
     Args:
-        model: a model with embeddings, or its folder. None: the model of the index that is updated,
-            else cloze-en.
+        model: a model with embeddings, or its folder; with a model of texts and images, images are
+            indexed. None: the model of the index that is updated, else cloze-en.
         documents: files, folders, globs, `-`; a data frame, a `datasets` object, mappings; or a
-            list of these. A row of a table is a document; its other columns are metadata. None:
-            only delete.
+            list of these. A row of a table is a document; its other columns are metadata. For a
+            model of texts and images (CLIP): images, folders, tar files, or tables with a column of
+            images; captions are their texts. None: only delete.
         out: the folder of the index.
         update: add to an existing index; documents with a known id are replaced.
         delete: ids of documents to delete from an existing index.
@@ -151,12 +157,15 @@ def index(
     columns = DocumentColumns(id=id_column, title=title_column, text=text_column)
     with open_progress(progress) as show, work as writer:
         writer.delete(list(dict.fromkeys(delete)))
-        job = _Indexing(writer, show)
+        job = _Indexing(writer, show, get_error_handler(on_error))
         if documents is not None and opened is not None:
-            found = read_documents(
-                collect_sources(documents), columns=columns, unit=unit, on_error=on_error
+            listed, has_images = collect_sources(documents), manifest.content == "images"
+            found: Iterable[Document] = (
+                read_image_documents(listed, columns=columns, on_error=on_error)
+                if has_images
+                else read_documents(listed, columns=columns, unit=unit, on_error=on_error)
             )
-            embedder = ChunkEmbedder(
+            embedder = (ImageEmbedder if has_images else ChunkEmbedder)(
                 model=ModelSource(manifest.model, manifest.fingerprint, device, dtype)
                 if engine == "ray"
                 else opened,
@@ -253,6 +262,7 @@ def _make_manifest(
         model=name_source(model.folder) if model.folder else "",
         fingerprint=_find_fingerprint(model),
         size=len(embed(model, "a")),
+        content="images" if reads_images(model) else "texts",
         chunk_tokens=size,
         overlap=shared,
     )
@@ -262,8 +272,13 @@ def _make_manifest(
 class _Indexing:
     """Has documents chunked and embedded, block by block, and writes them."""
 
-    def __init__(self, writer: IndexWriter, progress: ProgressCallback | None) -> None:
-        self._writer, self._progress = writer, progress
+    def __init__(
+        self,
+        writer: IndexWriter,
+        progress: ProgressCallback | None,
+        report: Callable[[InputError], object],
+    ) -> None:
+        self._writer, self._progress, self._report = writer, progress, report
         self._seen: dict[str, str] = {}  # ids of this call, and where they are
         self._waiting: deque[list[StoredDocument]] = deque()  # of blocks that are embedded
         self.counts: dict[str, Any] = {
@@ -286,7 +301,7 @@ class _Indexing:
         self, documents: Iterable[tuple[Document, StoredDocument]]
     ) -> Iterator[list[Document]]:
         for block in cut_blocks(
-            documents, max_rows=_BLOCK_ROWS, max_size=_BLOCK_CHARS, measure=_measure_document
+            documents, max_rows=_BLOCK_ROWS, max_size=_BLOCK_CHARS, measure=measure_document
         ):
             self._waiting.append([stored for _, stored in block])
             yield [document for document, _ in block]
@@ -306,6 +321,8 @@ class _Indexing:
             if known is not None and known.digest == digest:
                 self.counts["unchanged"] += 1
                 continue
+            if isinstance(one, ImageDocument) and not self._store_thumbnail(one, digest):
+                continue
             self.counts["added" if known is None else "updated"] += 1
             yield (
                 one,
@@ -314,13 +331,26 @@ class _Indexing:
                 ),
             )
 
+    def _store_thumbnail(self, document: ImageDocument, digest: str) -> bool:
+        """Store a small copy of an image; False if it cannot be read."""
+        try:
+            write_thumbnail(self._writer.folder, digest, make_thumbnail(document.image))
+        except InputError as error:
+            self._report(error)
+            return False
+        return True
 
-def _measure_document(pair: tuple[Document, StoredDocument]) -> int:
-    return len(pair[0].text)
+
+def measure_document(pair: tuple[Document, StoredDocument]) -> int:
+    """The size of a document in a block, in characters; an image counts as a page of them."""
+    document = pair[0]
+    return len(document.text) + (_IMAGE_CHARS if isinstance(document, ImageDocument) else 0)
 
 
 def compute_digest(document: Document) -> str:
     """A hash of the contents of a document."""
     values = [document.title, document.text, document.metadata]
+    if isinstance(document, ImageDocument):
+        values.append(document.content_digest)
     text = json.dumps(values, sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()

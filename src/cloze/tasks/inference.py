@@ -278,6 +278,12 @@ def _launch_logits(model: Model, items: Sequence[EncodedExample], head: str) -> 
 def resolve_task(function: str, model: Model, task: Task | None = None) -> Task:
     """Return the given task, or that of the model; an error if the model lacks the head."""
     check_capability(model, function)
+    if model.family.kind == "dual_encoder":
+        raise InputError(
+            f"this model ({model.family.description}) cannot be used with `{function}` of texts: "
+            "it classifies images",
+            fix="give images and labels (command line: --images, --labels)",
+        )
     head = TASK_HEADS[function]
     is_trained = model.task is not None and model.task.name == function
     has_feature_head = model.feature_head is not None and is_trained

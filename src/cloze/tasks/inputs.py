@@ -262,6 +262,10 @@ class Failure:
         """The JSON object of the input."""
         return {**self.inputs, "error": self.error.problem}
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """One row."""
+        return [self.to_dict()]
+
 
 def add_location(error: InputError, row: Any) -> InputError:  # noqa: ANN401
     """The error with the file and line of a row, unless it names them."""

@@ -1,95 +1,40 @@
 """`search`: find the documents of an index that fit a query."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import RLock
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.config import in_range, one_of
-from cloze.errors import FolderError
+from cloze.data.images.read import ImageExample
+from cloze.errors import FolderError, InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
-from cloze.results import Result, Results
+from cloze.results import Results
 from cloze.retrieval.bm25 import find_terms
 from cloze.retrieval.filters import Condition, Filter, parse_filter
 from cloze.retrieval.folder import DocumentIndex
 from cloze.retrieval.fusion import fuse_rankings
 from cloze.retrieval.store import Chunk, Hit, Vectors
-from cloze.tasks.chunk_embedder import embed_chunks, make_chunk_text
+from cloze.tasks.chunk_embedder import embed_chunks, make_chunk_text, normalize_vectors
+from cloze.tasks.embed_images import embed_images
+from cloze.tasks.image_inputs import ImageInputs, open_image_model, open_images, raise_errors
 from cloze.tasks.index import check_fingerprint
 from cloze.tasks.inputs import check_texts, open_model
 from cloze.tasks.rerank import rerank as rerank_documents
+from cloze.tasks.search_results import Mode, SearchHit, SearchResult
 from cloze.tasks.snippets import Snippet, make_snippets
 
 MODES = ("hybrid", "dense", "bm25")
-Mode = Literal["hybrid", "dense", "bm25"]
 _MIN_CANDIDATES = 100  # chunks of each ranking that are merged
 _RERANKED = 50  # chunks that a second model orders
 _MAX_K = 10_000
 _ATTEMPTS = 5  # while another process writes
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchHit:
-    """A document that was found, with its best chunk."""
-
-    id: str
-    title: str | None
-    score: float
-    text: str  # of the chunk
-    start: int  # its characters in the document
-    end: int
-    chunk: int  # its number in the document, from 0
-    snippet: str  # the part of the text around the best sentence
-    highlight: tuple[int, int]  # the characters of the best sentence in the snippet
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    scores: Mapping[str, float | None] = field(default_factory=dict)  # cosine, bm25, rerank
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SearchResult(Result):
-    """The documents that fit a query, best first."""
-
-    query: str
-    mode: Mode
-    hits: tuple[SearchHit, ...]
-
-    record_columns = ("query", "rank", "id", "title", "score", "text")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object of the query."""
-        hits = [{**asdict(one), "highlight": list(one.highlight)} for one in self.hits]
-        return {"query": self.query, "mode": self.mode, "hits": hits}
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """A row per document."""
-        columns = ("id", "title", "score", "text")
-        return [
-            {"query": self.query, "rank": rank, **{name: getattr(one, name) for name in columns}}
-            for rank, one in enumerate(self.hits, 1)
-        ]
-
-    def _repr_html_(self) -> str:
-        from cloze.plot.marked_text import Mark
-        from cloze.plot.notebook import (
-            render_heading,
-            render_note,
-            render_result,
-            render_text,
-        )
-
-        parts = [render_heading(self.query)]
-        for one in self.hits:
-            start, end = one.highlight
-            parts.append(render_note(f"{one.score:.4f} · {one.title or one.id}"))
-            marks = [Mark(start=start, end=end)] if end > start else []
-            parts.append(render_text(one.snippet, marks))
-        return render_result(*parts, note="" if self.hits else "nothing was found")
 
 
 class SearchIndex:
@@ -121,7 +66,7 @@ class SearchIndex:
         return found
 
     def search(
-        self, query: str | Iterable[str], **options: Unpack["SearchOptions"]
+        self, query: str | Iterable[str] | None = None, **options: Unpack["SearchOptions"]
     ) -> "SearchResult | Results[SearchResult]":
         """`cloze.search` with this index."""
         return search(self, query, **options)
@@ -169,6 +114,8 @@ class SearchOptions(TypedDict, total=False):
     filter: Filter | Iterable[str] | None
     rerank: Model | PathLike | None
     chunks: bool
+    images: ImageInputs | None
+    thumbnails: bool
     progress: ProgressOption
 
 
@@ -180,26 +127,34 @@ def search(  # type: ignore[overload-overlap]  # a str is an iterable of str, to
 def search(
     index: SearchIndex | PathLike, query: Iterable[str], **options: Unpack[SearchOptions]
 ) -> Results[SearchResult]: ...
+@overload
+def search(
+    index: SearchIndex | PathLike, query: None = None, **options: Unpack[SearchOptions]
+) -> SearchResult | Results[SearchResult]: ...
 @with_progress
 def search(
     index: SearchIndex | PathLike,
-    query: str | Iterable[str],
+    query: str | Iterable[str] | None = None,
     *,
+    images: ImageInputs | None = None,
     k: int = 10,
     mode: str = "hybrid",
     filter: Filter | Iterable[str] | None = None,
     rerank: Model | PathLike | None = None,
     chunks: bool = False,
+    thumbnails: bool = False,
     progress: ProgressCallback | None = None,
 ) -> SearchResult | Results[SearchResult]:
     """Find the documents of an index that fit a query, best first.
 
     `dense` compares vectors of the index's model (the score is a cosine), `bm25` compares words,
-    and `hybrid` merges both rankings (the score is a sum of reciprocal ranks).
+    and `hybrid` merges both rankings (the score is a sum of reciprocal ranks). An index of images
+    is searched by a text, or by an image; its words are those of the captions.
 
     Args:
         index: the folder of an index (`cloze index`), or an index opened with `open_index`.
         query: the query, or several.
+        images: in place of texts, an image or several, as in `embed`: similar images are found.
         k: number of documents to return.
         mode: hybrid, dense or bm25.
         filter: conditions on metadata, which must all be fulfilled: {"lang": "en", "year": {">=":
@@ -207,12 +162,13 @@ def search(
             too.
         rerank: a model that orders the best 50 chunks again, as in `rerank`, or its folder.
         chunks: whether several chunks of one document are returned, each as a hit.
+        thumbnails: whether hits of an index of images have a small copy of the image.
         progress: show a progress bar, or not; a function is called with stage, done and total.
     """
     chosen: Mode = one_of("mode", mode, MODES)  # type: ignore[assignment]
     in_range("k", k, 1, _MAX_K)
     conditions = parse_filter(filter)
-    queries = check_texts(query, "query")
+    given = _open_queries(query, images)
     second = None if rerank is None else open_model(rerank, "rerank")
     opened = index if isinstance(index, SearchIndex) else SearchIndex(index)
     try:
@@ -220,20 +176,55 @@ def search(
             opened.refresh()
             request = _Request(
                 index=opened,
-                mode=chosen,
+                mode=given.choose_mode(chosen, is_reranked=rerank is not None),
                 k=k,
                 conditions=conditions,
                 by_chunk=chunks,
                 second=second,
+                thumbnails=thumbnails,
                 progress=progress,
             )
-            vectors = request.embed_queries(queries)
-            pairs = zip(queries, vectors, strict=True)
+            pairs = zip(given.names, request.embed_queries(given), strict=True)
             found = [request.answer(one, vector) for one, vector in pairs]
     finally:
         if opened is not index:
             opened.close()
-    return found[0] if isinstance(query, str) else Results(found)
+    return found[0] if given.is_single else Results(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Queries:
+    """Texts, or images with their names."""
+
+    names: list[str]
+    images: list[ImageExample] | None
+    is_single: bool
+
+    def choose_mode(self, mode: Mode, *, is_reranked: bool) -> Mode:
+        """Images have no words, so that only vectors are compared."""
+        if self.images is None:
+            return mode
+        if mode == "bm25" or is_reranked:
+            raise InputError(
+                f"an image has no words that {'a second model' if is_reranked else mode} could "
+                "compare",
+                fix="leave out rerank" if is_reranked else "use the mode dense",
+            )
+        return "dense"
+
+
+def _open_queries(query: str | Iterable[str] | None, images: ImageInputs | None) -> _Queries:
+    if (query is None) == (images is None):
+        raise InputError(
+            "there is a query and an image" if images is not None else "there is no query",
+            fix="give either a query or an image",
+        )
+    if images is None:
+        names = check_texts(query, "query")
+        return _Queries(names=names, images=None, is_single=isinstance(query, str))
+    opened, is_single = open_images(images)
+    examples = raise_errors(opened)
+    return _Queries(names=[one.name for one in examples], images=examples, is_single=is_single)
 
 
 @dataclass(kw_only=True)
@@ -255,12 +246,16 @@ class _Request:
     conditions: tuple[Condition, ...]
     by_chunk: bool
     second: Model | None
+    thumbnails: bool
     progress: ProgressCallback | None
 
-    def embed_queries(self, queries: Sequence[str]) -> Sequence[Vectors | None]:
+    def embed_queries(self, queries: _Queries) -> Sequence[Vectors | None]:
+        if queries.images is not None:
+            model = open_image_model(self.index.model, "search")
+            return list(normalize_vectors(embed_images(model, queries.images)))
         if self.mode == "bm25":
-            return [None] * len(queries)
-        return list(embed_chunks(self.index.model, list(queries)))
+            return [None] * len(queries.names)
+        return list(embed_chunks(self.index.model, queries.names))
 
     def answer(self, query: str, vector: Vectors | None) -> SearchResult:
         """The result of one query; if the index changes meanwhile, the query is repeated."""
@@ -355,6 +350,8 @@ class _Request:
             vectors = embed_chunks(self.index.model, sentences)
             return (vectors @ np.asarray(vector)).tolist()
 
+        if self.index.documents.manifest.content == "images":  # a caption is one sentence
+            return [Snippet(text, (0, 0)) for text in texts]
         return make_snippets(texts, terms, None if vector is None else score)
 
     def _make_hit(self, candidate: _Candidate, snippet: Snippet) -> SearchHit:
@@ -372,6 +369,7 @@ class _Request:
             snippet=snippet.text,
             highlight=snippet.highlight,
             metadata=document.metadata,
+            thumbnail=self.index.documents.read_thumbnail(document) if self.thumbnails else None,
         )
 
 

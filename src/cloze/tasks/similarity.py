@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
+from cloze.errors import InputError
 from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result
 from cloze.tasks.embed import embed
+from cloze.tasks.embed_images import embed_captions, embed_images
 from cloze.tasks.features import LayerChoice
+from cloze.tasks.image_inputs import ImageInputs, open_image_model, open_images, raise_errors
 from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
 
 Floats = NDArray[np.float64]
@@ -85,12 +88,21 @@ def similarity(
     pair: str | Texts | None = None,
     **options: Unpack[SimilarityOptions],
 ) -> SimilarityMatrix: ...
+@overload
+def similarity(
+    model: Model | PathLike,
+    text: str | Texts,
+    *,
+    images: ImageInputs,
+    **options: Unpack[SimilarityOptions],
+) -> Similarity | SimilarityMatrix: ...
 @with_progress
 def similarity(
     model: Model | PathLike,
     text: str | Texts,
     pair: str | Texts | None = None,
     *,
+    images: ImageInputs | None = None,
     pooling: str | None = None,
     layers: LayerChoice = "last",
     truncation: str | None = None,
@@ -104,6 +116,7 @@ def similarity(
         text: a text, or several.
         pair: the text, or the texts, to compare with. Default: the texts are compared with each
             other. If any of the two is a list, the result is a matrix.
+        images: in place of `pair`, an image or several to compare with, as in `embed`.
         pooling: how a text becomes a vector, as in `embed`.
         layers: the layers of the vectors, as in `embed`.
         truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
@@ -112,6 +125,10 @@ def similarity(
         progress: show a progress bar, or not; a function is called with stage, done and total
             (default: a bar for work that takes seconds, on a terminal or in a notebook).
     """
+    if images is not None:
+        if pair is not None:
+            raise InputError("there are texts and images to compare with", fix="give one of them")
+        return _compare_images(model, text, images, truncation, progress)
     model = open_model(model, "similarity")
     texts = check_texts(text)
     pairs = texts if pair is None else check_texts(pair, "pair")
@@ -139,6 +156,29 @@ def similarity(
     return SimilarityMatrix(
         texts=tuple(texts), pairs=tuple(pairs), scores=scores, truncated_chars=lost
     )
+
+
+def _compare_images(
+    model: Model | PathLike,
+    text: str | Texts,
+    images: ImageInputs,
+    truncation: str | None,
+    progress: ProgressCallback | None,
+) -> Similarity | SimilarityMatrix:
+    """The cosines of texts and images."""
+    opened = open_image_model(model, "similarity")
+    found, is_single = open_images(images)
+    examples, texts = raise_errors(found), check_texts(text)
+    truncated: dict[int, int] = {}
+    rows = embed_captions(opened, texts, truncation=truncation, on_truncated=truncated.__setitem__)
+    if truncation is None:
+        warn_truncated([truncated.get(n, 0) for n in range(len(texts))], opened.max_length)
+    columns = embed_images(opened, examples, progress=progress)
+    scores = (normalize_rows(rows) @ normalize_rows(columns).T).clip(-1, 1)  # b c
+    names, lost = tuple(one.name for one in examples), sum(truncated.values())
+    if isinstance(text, str) and is_single:
+        return Similarity(text=text, pair=names[0], score=float(scores[0, 0]), truncated_chars=lost)
+    return SimilarityMatrix(texts=tuple(texts), pairs=names, scores=scores, truncated_chars=lost)
 
 
 def normalize_rows(vectors: NDArray[np.float32] | Sequence[Any]) -> Floats:

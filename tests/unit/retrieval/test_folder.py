@@ -30,7 +30,7 @@ def test_a_writer_that_dies_before_the_manifest_leaves_the_old_index(tmp_path, s
         put(writer, OLD)
     reader = DocumentIndex(out)
     manifest = reader.manifest
-    dying = IndexWriter(manifest.open_store(out), manifest)
+    dying = IndexWriter(manifest.open_store(out), manifest, out)
     put(dying, NEW)
     dying.delete(["a"])
     if store == "postgresql":
@@ -107,7 +107,7 @@ def test_a_writer_that_dies_after_a_server_has_committed_leaves_the_new_index(tm
     with create_index(out, make_manifest("postgresql")) as writer:
         put(writer, OLD)
     manifest = read_manifest(out)
-    dying = IndexWriter(manifest.open_store(out), manifest)
+    dying = IndexWriter(manifest.open_store(out), manifest, out)
     put(dying, NEW)
     dying.store.commit()
     dying.store.close()  # index.json is not written

@@ -5,16 +5,20 @@ import io
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from cloze.data.images.decode import encode_png
 from cloze.serve.app import create_app
 from cloze.serve.config import ServeConfig
 from cloze.serve.errors_http import TEI_ROUTES
 from cloze.serve.finetune_routes import FinetuneRequest
 from cloze.serve.model_store import ModelStore
 from document_examples import read_examples
+from images import drawings
 from servers import run_server
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,7 +27,7 @@ TEXT = (ROOT / "docs/serve.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def documented(folders):
-    sources = {"cloze-en": "cloze-en"}
+    sources = {"cloze-en": "cloze-en", "clip": folders["clip"]}
     sources |= {"ner": folders["tags"], "gpt": folders["gpt"], "emoji": folders["pictures"]}
     with run_server(sources) as server:
         yield server
@@ -50,13 +54,22 @@ def test_the_python_examples_run(documented):
 
 
 def test_the_curl_examples_are_accepted(documented):
-    commands = re.findall(r"^curl (?!-H \"\$AUTH)(.*)$", TEXT, re.M)
+    commands = re.findall(r"^curl (?!-H \"\$AUTH)(?!.*@-)(.*)$", TEXT, re.M)
     assert len(commands) == 6
     for command in commands:
         *_, address = [one for one in shlex.split(command) if one.startswith("localhost")]
         body = json.loads(shlex.split(command)[-1])
         answer = documented.post(address.removeprefix("localhost:8000"), body)
         assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_command_that_sends_an_image_runs(documented, tmp_path):
+    (command,) = re.findall(r"^curl .* -d @- <<END\n.*\nEND$", TEXT, re.M)
+    (tmp_path / "heart.png").write_bytes(encode_png(drawings(1)[0].content))
+    command = command.replace("localhost:8000", documented.url)
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, check=True)
+    assert {one["label"] for one in json.loads(done.stdout)["labels"]} == {"a red heart", "a dog"}
 
 
 def test_the_examples_of_fine_tuning_name_routes_and_fields(trainer_paths):

@@ -5,61 +5,102 @@ failure of the decoder is an error that names the file.
 """
 
 import io
+import re
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import InputError, MissingExtraError
+from cloze.errors import ClozeError, InputError, MissingExtraError
 
 MAX_BYTES = 2**26  # of an image file
 MAX_PIXELS = 2**26  # 8,192 × 8,192
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+Resize = Literal["pad", "crop"]
+"""How an image becomes a square: the whole image on white, or what is in its center."""
 _RESIZE_GAP = 3.0  # reduce by whole factors first, as far as the result stays this much larger
 _16_BIT = 257  # 65,535 / 255
 
 
 def decode_image(
-    content: bytes, name: str, *, size: int | None = None, max_pixels: int = MAX_PIXELS
+    content: bytes,
+    name: str,
+    *,
+    size: int | None = None,
+    resize: Resize = "pad",
+    max_pixels: int = MAX_PIXELS,
 ) -> NDArray[np.uint8]:
     """The pixels of an image: y x 3.
 
     Transparent pixels become white, 16 bits become 8, other color spaces RGB; of an animation the
-    first frame is taken, and a photo is turned as its metadata say. With `size` the image is scaled
-    to fit into a square of that many pixels and centered on white.
+    first frame is taken, and a photo is turned as its metadata say. With `size` the image becomes a
+    square of that many pixels.
 
     Args:
         content: the bytes of the file.
         name: the name of the file in errors.
         size: width and height of the result (default: those of the image).
+        resize: pad scales the whole image (Lanczos) and centers it on white. crop scales the
+            shorter side (bicubic) and keeps the center, as `CLIPImageProcessor` of transformers.
         max_pixels: an image with more pixels is an error.
     """
-    pillow, operations = _import_pillow()
+    _, operations = _import_pillow()
+    with _translate_errors(name):
+        image = _open(content, name, max_pixels)
+        if size is not None and resize == "pad":
+            image.draft("RGB", (2 * size, 2 * size))  # JPEG files are decoded smaller
+        image.load()
+        return convert_image(operations.exif_transpose(image), size=size, resize=resize)
+
+
+def check_image_size(content: bytes, name: str, max_pixels: int) -> None:
+    """Raise unless this is an image with at most so many pixels; none of them is decoded."""
+    with _translate_errors(name):
+        _open(content, name, max_pixels)
+
+
+def _open(content: bytes, name: str, max_pixels: int) -> Any:  # noqa: ANN401
+    """A Pillow image that is not decoded yet."""
     if len(content) > MAX_BYTES:
         raise InputError(
             f"{name}: the image file is larger than {MAX_BYTES >> 20} MiB", fix="make it smaller"
         )
+    image = _import_pillow()[0].open(io.BytesIO(content), formats=FORMATS)
+    width, height = image.size
+    if width * height > max_pixels:
+        raise InputError(
+            f"{name}: the image has {width:,} × {height:,} pixels, but the limit is "
+            f"{max_pixels:,} in all",
+            fix="make it smaller",
+        )
+    return image
+
+
+@contextmanager
+def _translate_errors(name: str) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own warning of large images: they are refused
-            image = pillow.open(io.BytesIO(content), formats=FORMATS)
-            _check_pixels(image.size, name, max_pixels)
-            if size is not None:
-                image.draft("RGB", (2 * size, 2 * size))  # JPEG files are decoded smaller
-            image.load()
-            return convert_image(operations.exif_transpose(image), size=size)
-    except InputError:
+            yield
+    except ClozeError:
         raise
     except Exception as error:  # decoders raise many kinds: OSError, SyntaxError, ValueError …
-        reason = str(error) or type(error).__name__
+        reason = re.sub(r" <_io.*?>", "", str(error)) or type(error).__name__
         raise InputError(
             f"{name}: not a readable image: {reason[:200]}",
             fix=f"leave it out, or convert it to PNG or JPEG (readable: {', '.join(FORMATS)})",
         ) from None
 
 
-def convert_image(image: Any, *, size: int | None = None) -> NDArray[np.uint8]:  # noqa: ANN401
+def convert_image(
+    image: Any,  # noqa: ANN401
+    *,
+    size: int | None = None,
+    resize: Resize = "pad",
+) -> NDArray[np.uint8]:
     """The pixels of a Pillow image or of an array (y x 3), as `decode_image` gives them."""
     pillow, _ = _import_pillow()
     if isinstance(image, np.ndarray | list):
@@ -69,18 +110,8 @@ def convert_image(image: Any, *, size: int | None = None) -> NDArray[np.uint8]: 
         image = pillow.fromarray(image)
     image = _convert(image, pillow)
     if size is not None and image.size != (size, size):
-        image = _fit(image, size, pillow)
+        image = (_pad if resize == "pad" else _crop)(image, size, pillow)
     return np.array(image, np.uint8)
-
-
-def _check_pixels(size: tuple[int, int], name: str, limit: int) -> None:
-    width, height = size
-    if width * height > limit:
-        raise InputError(
-            f"{name}: the image has {width:,} × {height:,} pixels, but the limit is "
-            f"{limit:,} in all",
-            fix="make it smaller",
-        )
 
 
 def _convert(image: Any, pillow: Any) -> Any:  # noqa: ANN401 (a Pillow image, its module)
@@ -96,7 +127,7 @@ def _convert(image: Any, pillow: Any) -> Any:  # noqa: ANN401 (a Pillow image, i
     return image.convert("RGB")
 
 
-def _fit(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
+def _pad(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
     """The whole image, centered in a white square."""
     width, height = image.size
     factor = size / max(width, height)
@@ -105,6 +136,21 @@ def _fit(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
     square = pillow.new("RGB", (size, size), (255, 255, 255))
     square.paste(small, ((size - scaled[0]) // 2, (size - scaled[1]) // 2))
     return square
+
+
+def _crop(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
+    """The center of the image; the shorter side is scaled to `size`."""
+    width, height = image.size
+    short = min(width, height)
+    scaled = (int(size * width / short), int(size * height / short))
+    if scaled[0] * scaled[1] > MAX_PIXELS:
+        raise InputError(
+            f"the image has {width:,} × {height:,} pixels, one side many times the other",
+            fix="cut it into parts",
+        )
+    left, top = (scaled[0] - size) // 2, (scaled[1] - size) // 2
+    larger = image.resize(scaled, pillow.Resampling.BICUBIC)
+    return larger.crop((left, top, left + size, top + size))
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:

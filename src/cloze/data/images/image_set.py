@@ -284,6 +284,13 @@ def encode_captions(
     if tokenizer is None:
         return np.zeros((len(captions), 0), np.int64), np.zeros((len(captions), 0), bool)
     rows = [one.ids[:max_length] for one in tokenizer.encode_batch(captions, max_length=max_length)]
+    return pad_captions(tokenizer, rows, width)
+
+
+def pad_captions(
+    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], width: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Token ids of one width, at least `width`, and their mask, b s each."""
     width = max(width, -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE)
     ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
     mask = np.zeros((len(rows), width), bool)

@@ -13,14 +13,14 @@ import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.images.decode import MAX_BYTES, convert_image, decode_image
+from cloze.data.images.decode import MAX_BYTES, Resize, convert_image, decode_image
 from cloze.data.input_files import find_files, open_binary, split_endings
 from cloze.data.labelled.records import TABLE_FORMATS, find_inputs, read_mappings
 from cloze.data.sources import OnError, Source, as_list, get_error_handler
@@ -54,25 +54,36 @@ class ImageExample:
     caption: str
     group: str  # examples of one group are in the same part of a split
     keywords: tuple[str, ...] = ()  # more words for it, in the order of the table
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # the other columns of a table
 
-    def load(self, size: int | None = None) -> NDArray[np.uint8]:
+    def read_content(self) -> bytes | NDArray[np.uint8] | Any:  # noqa: ANN401
+        """The bytes of the file, or the image itself."""
+        if not isinstance(self.content, Path):
+            return self.content
+        try:
+            with open_binary(self.content) as stream:
+                return stream.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise InputError(
+                f"{self.name}: cannot be read: {error.strerror or error}", fix="check the file"
+            ) from None
+
+    def load(self, size: int | None = None, *, resize: Resize = "pad") -> NDArray[np.uint8]:
         """The pixels, y x 3; see `decode_image`."""
-        content = self.content
-        if isinstance(content, Path):
-            with open_binary(content) as stream:
-                content = stream.read(MAX_BYTES + 1)
+        content = self.read_content()
         if isinstance(content, bytes):
-            return decode_image(content, self.name, size=size)
-        return convert_image(content, size=size)
+            return decode_image(content, self.name, size=size, resize=resize)
+        return convert_image(content, size=size, resize=resize)
 
 
 @dataclass(frozen=True)
 class Caption:
-    """The caption of an image, its group and its keywords."""
+    """The caption of an image, its group, its keywords and its other columns."""
 
     text: str
     group: str | None = None
     keywords: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +93,7 @@ class CaptionColumns:
     image: str | None = None
     caption: str | None = None
     group: str | None = None
+    is_caption_needed: bool = True  # False: a table without captions is read, too
 
 
 def read_images(
@@ -157,8 +169,14 @@ def _caption_image(
     found = known.get(path.name) or known.get(path.stem)
     text = found.text if found else sidecar or re.sub(r"[-_\s]+", " ", path.stem).strip()
     group = found.group if found and found.group else path.stem
-    keywords = found.keywords if found else ()
-    return ImageExample(name=name, content=content, caption=text, group=group, keywords=keywords)
+    return ImageExample(
+        name=name,
+        content=content,
+        caption=text,
+        group=group,
+        keywords=found.keywords if found else (),
+        metadata=found.metadata if found else {},
+    )
 
 
 def _read_tar(path: Path, known: Mapping[str, Caption]) -> Iterator[ImageExample | InputError]:
@@ -207,7 +225,10 @@ def _read_captions(path: PathLike, columns: CaptionColumns) -> dict[str, Caption
         name = str(record.value[image])
         group = _find_group(record.value, columns.group)
         found[PurePosixPath(name).name] = Caption(
-            str(record.value[caption]), group or name, _find_keywords(record.value)
+            str(record.value[caption]),
+            group or name,
+            _find_keywords(record.value),
+            _find_metadata(record.value, (image, caption)),
         )
     return found
 
@@ -224,7 +245,7 @@ def _read_table(
             continue
         try:
             image = _choose(record.value, columns.image, IMAGE_COLUMNS, record.where)
-            caption = _choose(record.value, columns.caption, CAPTION_COLUMNS, record.where)
+            caption = _choose_caption(record.value, columns, record.where)
             content = record.value[image]
             if isinstance(content, Mapping):  # of `datasets` without decoding
                 content = content.get("bytes") or content.get("path")
@@ -233,9 +254,10 @@ def _read_table(
             yield ImageExample(
                 name=name,
                 content=folder / content if is_path else content,
-                caption=str(record.value[caption]),
+                caption=str(record.value.get(caption) or ""),
                 group=_find_group(record.value, columns.group) or name,
                 keywords=_find_keywords(record.value),
+                metadata=_find_metadata(record.value, (image, caption)),
             )
         except InputError as error:
             yield error
@@ -256,6 +278,17 @@ def _find_keywords(values: Mapping[str, Any]) -> tuple[str, ...]:
     cells = (str(values.get(name) or "") for name in KEYWORD_COLUMNS)
     words = (word.strip() for cell in cells for word in cell.split(","))
     return tuple(dict.fromkeys(word for word in words if word))
+
+
+def _find_metadata(values: Mapping[str, Any], without: tuple[str | None, ...]) -> Mapping[str, Any]:
+    return {str(name): one for name, one in values.items() if name not in without}
+
+
+def _choose_caption(values: Mapping[str, Any], columns: CaptionColumns, where: str) -> str | None:
+    is_missing = columns.caption is None and not any(one in values for one in CAPTION_COLUMNS)
+    if is_missing and not columns.is_caption_needed:
+        return None
+    return _choose(values, columns.caption, CAPTION_COLUMNS, where)
 
 
 def _choose(

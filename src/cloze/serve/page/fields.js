@@ -1,8 +1,10 @@
 // The fields of a form, from their descriptions:
-// { name, label, kind: "text" | "line" | "number" | "select" | "check", value, rows, hint, min, max,
-//   step, options, placeholder, isCode }. The values of a form are texts.
+// { name, label, kind: "text" | "line" | "number" | "select" | "check" | "image", value, rows, hint,
+//   min, max, step, options, placeholder, isCode }. The values of a form are texts; that of an image
+// is a data URL, which is not in the address.
 
 import { make } from "./dom.js";
+import { ImageInput } from "./image-input.js";
 
 export class Fields {
   // `extra` is a node between the texts and the small fields.
@@ -24,7 +26,7 @@ export class Fields {
   }
 
   build(id, field, onChange) {
-    const input = makeInput(id, field);
+    const input = field.kind === "image" ? new ImageInput(id) : makeInput(id, field);
     input.addEventListener("input", () => onChange(field.name));
     this.inputs.set(field.name, input);
     const hint = field.hint ? make("span", { class: "hint", id: `${id}-hint` }, field.hint) : null;
@@ -34,7 +36,7 @@ export class Fields {
       "div",
       { class: `field field-${field.kind}` },
       label,
-      input,
+      input.element ?? input,
       hint,
     );
     this.rows.set(field.name, row);
@@ -51,13 +53,15 @@ export class Fields {
   // What differs from the defaults, for the address.
   readChanged() {
     return Object.fromEntries(
-      Object.entries(this.read()).filter(([name, value]) => value !== this.defaults[name]),
+      Object.entries(this.read()).filter(
+        ([name, value]) => value !== this.defaults[name] && this.inputs.get(name).type !== "image",
+      ),
     );
   }
 
   set(name, value) {
     const input = this.inputs.get(name);
-    if (!input) return;
+    if (!input || input.type === "image") return;
     if (input.type === "checkbox") input.checked = value === "yes" || value === true;
     else input.value = value;
     if (input.nodeName === "SELECT" && input.selectedIndex < 0) {
@@ -68,6 +72,11 @@ export class Fields {
 
   setAll(values) {
     for (const name of this.inputs.keys()) this.set(name, values[name] ?? this.defaults[name]);
+  }
+
+  // The name of the chosen file, for programs.
+  get fileName() {
+    return [...this.inputs.values()].find((one) => one.type === "image")?.fileName ?? "";
   }
 
   show(name, isShown) {

@@ -12,6 +12,7 @@
 //   setup(context)          nodes between form and result, made once
 //   makeExtra(context)      a node between the texts and the small fields, made once
 //   update(context)         called when a field or the model changes
+//   check(values)           a sentence on what is missing, if it cannot run yet
 //   run(context)            in place of one request and `show`
 //   request(values, model)  { path, body, isStream, out } of the programs, where it is not the route
 //   clear(context)          remove what `setup` and `run` have shown
@@ -73,7 +74,8 @@ export class Panel {
   makeCopies() {
     const copy = async (write) => {
       const { path, body, ...options } = this.request();
-      const text = write(path, body, { ...options, needsKey: this.app.needsKey });
+      const { fileName } = this.fields;
+      const text = write(path, body, { ...options, fileName, needsKey: this.app.needsKey });
       await this.copy(text);
     };
     const button = (text, action) => make("button", { type: "button", class: "quiet", on: { click: action } }, text);
@@ -162,6 +164,8 @@ export class Panel {
     clearTimeout(this.timer);
     if (this.group.disabled) return;
     this.aborter.abort();
+    const missing = this.definition.check?.(this.values());
+    if (missing) return this.setStatus(missing);
     const aborter = (this.aborter = new AbortController());
     this.alert.hidden = true;
     this.hasRun = true;

@@ -4,6 +4,7 @@
 import answer from "./panels/answer.js";
 import choose from "./panels/choose.js";
 import classify from "./panels/classify.js";
+import classifyImages from "./panels/classify-images.js";
 import draw from "./panels/draw.js";
 import explain from "./panels/explain.js";
 import fill from "./panels/fill.js";
@@ -18,6 +19,6 @@ import tag from "./panels/tag.js";
 import translate from "./panels/translate.js";
 
 export default [
-  fill, similarity, rerank, search, classify, tag, answer, choose,
+  fill, similarity, rerank, search, classify, classifyImages, tag, answer, choose,
   generate, score, translate, summarize, similar, draw, explain,
 ];

@@ -1,27 +1,44 @@
-// A request as a command of curl, or as a Python program. A key is a variable, never its value.
+// A request as a command of curl, or as a Python program. A key is a variable, never its value; an
+// image is read from its file.
 
 import { server } from "./api.js";
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-export function writeCurl(path, body, { needsKey = false, isStream = false, out = "" } = {}) {
+export function writeCurl(path, body, { needsKey = false, isStream = false, out = "", fileName = "" } = {}) {
+  const hasFile = "image" in body;
   const parts = [
     `curl ${isStream ? "-N " : ""}${quote(`${server}/${path}`)}`,
     "-H 'Content-Type: application/json'",
     needsKey && '-H "Authorization: Bearer $CLOZE_API_KEY"',
-    `-d ${quote(JSON.stringify(body))}`,
+    hasFile ? "-d @-" : `-d ${quote(JSON.stringify(body))}`,
     out && `-o ${out}`,
   ];
-  return parts.filter(Boolean).join(" \\\n  ");
+  const command = parts.filter(Boolean).join(" \\\n  ");
+  return hasFile ? `${command} <<END\n${writeWithFile(body, fileName)}\nEND` : command;
 }
 
-export function writePython(path, body, { needsKey = false, isStream = false, out = "" } = {}) {
+// JSON for a here-document, in which the shell replaces the image by its file.
+function writeWithFile(body, fileName) {
+  const file = `$(base64 < ${quote(fileName || "image.png")} | tr -d '\\n')`;
+  const entries = Object.entries(body).map(([name, value]) => {
+    const text = name === "image" ? `"${file}"` : JSON.stringify(value).replace(/[\\$`]/g, "\\$&");
+    return `${JSON.stringify(name)}: ${text}`;
+  });
+  return `{${entries.join(", ")}}`;
+}
+
+export function writePython(path, body, { needsKey = false, isStream = false, out = "", fileName = "" } = {}) {
+  const hasFile = "image" in body;
+  const imports = [hasFile && "import base64\n", needsKey && "import os\n", hasFile && "from pathlib import Path\n"];
+  const file = `base64.b64encode(Path(${JSON.stringify(fileName || "image.png")}).read_bytes()).decode()`;
+  const standard = imports.filter(Boolean).join("");
   const headers = needsKey ? `\nheaders = {"Authorization": f"Bearer {os.environ['CLOZE_API_KEY']}"}` : "";
   const given = needsKey ? ", headers=headers" : "";
-  const start = `${needsKey ? "import os\n\n" : ""}import httpx
+  const start = `${standard ? `${standard}\n` : ""}import httpx
 
 url = ${writeValue(`${server}/${path}`)}
-body = ${writeValue(body)}${headers}
+body = ${writeValue(body, file)}${headers}
 `;
   if (isStream)
     return `${start}with httpx.stream("POST", url, json=body, timeout=120${given}) as answer:
@@ -36,13 +53,13 @@ ${last}
 `;
 }
 
-// A JSON value as a Python literal.
-function writeValue(value) {
+// A JSON value as a Python literal; an image is an expression that reads its file.
+function writeValue(value, file = "") {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(writeValue).join(", ")}]`;
+  if (Array.isArray(value)) return `[${value.map((one) => writeValue(one)).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${writeValue(one)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${file && name === "image" ? file : writeValue(one)}`).join(", ")}}`;
   return JSON.stringify(value);
 }
 

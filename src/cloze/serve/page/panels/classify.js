@@ -6,6 +6,10 @@ export default {
   title: "Classify",
   summary: "The labels of a text, or of a pair of texts, and their probabilities.",
   functions: ["classify"],
+  obstacle: (model) => {
+    if (model.reads_images) return "It classifies images: see the panel Classify images.";
+    return Object.hasOwn(model.functions, "classify") ? "" : `It needs ${model.unsupported.classify}.`;
+  },
   route: "api/classify",
   fields: [
     { name: "text", label: "Text", kind: "text", rows: 3, value: "A warm, funny and moving film." },
