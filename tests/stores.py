@@ -6,15 +6,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from cloze.retrieval.bm25 import find_terms
-from cloze.retrieval.folder import Manifest
+from cloze.retrieval.exact import search_exact
+from cloze.retrieval.folder import DocumentIndex, Manifest, create_index
+from cloze.retrieval.lancedb_store import LanceDBStore
+from cloze.retrieval.pgvector_store import _SEARCH_VECTORS
 from cloze.retrieval.store import Chunk, StoredDocument
 
 SIZE = 4
@@ -31,6 +36,35 @@ def start_postgresql():
         folder = Path(tempfile.mkdtemp(prefix="cloze-pg-", dir="/tmp"))  # a short path: sockets
         server = get_server(folder, cleanup_mode="delete")
     return server.get_uri()
+
+
+def measure_recall(store, folder, vectors, queries, k=10):
+    """Recall@k of a store against exact search, and milliseconds per query."""
+    documents = [StoredDocument(number=0, id=str(n)) for n in range(len(vectors))]
+    chunks = [[Chunk(document=0, number=0, start=0, end=0, text="")] for _ in documents]
+    with create_index(folder, make_manifest(store, size=vectors.shape[1])) as writer:
+        writer.put(documents, chunks, vectors)
+    index = DocumentIndex(folder)
+    best, _ = search_exact(torch.from_numpy(queries), torch.from_numpy(vectors), k)
+    hits = [index.search_vectors(query, k) for query in queries[:20]]  # opens everything
+    start = time.perf_counter()
+    hits = [index.search_vectors(query, k) for query in queries]
+    seconds = time.perf_counter() - start
+    assert store == "exact" or uses_vector_index(index.store, queries[0])
+    index.store.drop()
+    index.close()
+    # by scores: of equal ones any may be found
+    pairs = zip(hits, best[:, -1].tolist(), strict=True)
+    found = sum(hit.score >= score - 1e-5 for some, score in pairs for hit in some)
+    return found / (k * len(queries)), 1000 * seconds / len(queries)
+
+
+def uses_vector_index(store, query):
+    """Whether the plan of a search has an approximate index."""
+    if isinstance(store, LanceDBStore):
+        return "ANNSubIndex" in store.make_vector_query(query, 10).explain_plan()
+    plan = store._run(f"EXPLAIN {_SEARCH_VECTORS}", store.make_values(query, 10))
+    return any("Index Scan" in line for (line,) in plan)
 
 
 def kill_indexing(store, folder, kills, *words):

@@ -20,10 +20,13 @@ _FOLDER = "lancedb"
 _DOCUMENTS, _CHUNKS = "documents", "chunks"
 _COLUMNS = ("document", "number", "start", "end", "text")
 _MIN_INDEXED = 5_000  # chunks, below which every vector is compared
-_PROBED = 0.1  # fraction of the partitions of the vectors that are searched
-_MIN_PROBES = 16
+_M, _EF_CONSTRUCTION = 16, 100  # neighbors of a vector in the graph, candidates for them
+_EF_SEARCH, _REFINED = 100, 2  # candidates of a search; times k, compared in full precision
+_GRAPH_ROWS = 1 << 20  # vectors of a graph; of more there are several
 _MAX_LISTED = 20_000  # documents of a filter up to which every vector of them is compared
-_RETRAIN = 4  # the partitions are computed again when there are this many times more chunks
+# Each commit adds a graph of its new vectors; one of all is built again when there are more than
+# these, or this many times more chunks.
+_MAX_GRAPHS, _GROWTH = 32, 2
 _KEPT = timedelta(days=1)  # versions that are younger are kept for readers
 
 
@@ -116,18 +119,25 @@ class LanceDBStore:
         """The k chunks with the largest cosines."""
         if self._is_empty(documents):
             return []
+        rows = self.make_vector_query(vector, k, documents).to_arrow().to_pylist()
+        return [_make_hit(row, 1 - row["_distance"]) for row in rows]
+
+    def make_vector_query(
+        self, vector: Vectors, k: int, documents: Collection[int] | None = None
+    ) -> Any:  # noqa: ANN401
+        """A query for the k nearest vectors: in graphs of them, or by comparing all."""
         table = self._open(_CHUNKS)
         query = table.search(np.asarray(vector, np.float32), query_type="vector")
         query = query.distance_type("dot").limit(k).select([*_COLUMNS, "_distance"])
         if documents is not None:
             query = query.where(self._make_condition(documents), prefilter=True)
-        partitions = int(self._state.get("partitions", 0))
-        if partitions and (documents is None or len(documents) > _MAX_LISTED):
-            query = query.nprobes(max(_MIN_PROBES, math.ceil(partitions * _PROBED)))
+        indexed = int(self._state.get("indexed", 0))
+        if indexed and (documents is None or len(documents) > _MAX_LISTED):
+            query = query.nprobes(_count_graphs(indexed)).refine_factor(_REFINED)
+            query = query.ef(max(_EF_SEARCH, _REFINED * k))
         else:
             query = query.bypass_vector_index()
-        rows = query.to_arrow().to_pylist()
-        return [_make_hit(row, 1 - row["_distance"]) for row in rows]
+        return query
 
     def search_terms(
         self, terms: Sequence[str], k: int, documents: Collection[int] | None = None
@@ -197,7 +207,7 @@ class LanceDBStore:
         return dict(self._state)
 
     def _build_indexes(self, table: Any, count: int) -> None:  # noqa: ANN401
-        from lancedb.index import FTS, BTree, IvfFlat
+        from lancedb.index import FTS, BTree, IvfHnswSq
 
         if not self._state.get("has_terms"):
             terms = FTS(
@@ -210,15 +220,21 @@ class LanceDBStore:
             )
             table.create_index("terms", config=terms)
             self._state["has_terms"] = True
-        trained = int(self._state.get("trained_on", 0))
-        if count >= max(_MIN_INDEXED, trained * _RETRAIN):
-            partitions = math.isqrt(count)
-            vectors = IvfFlat(distance_type="dot", num_partitions=partitions)
-            table.create_index("vector", config=vectors)
-            if not trained:
-                table.create_index("document", config=BTree())
-            self._state |= {"partitions": partitions, "trained_on": count}
         table.optimize(cleanup_older_than=_KEPT)  # merges files, adds new rows to the indexes
+        indexed, graphs = (int(self._state.get(name, 0)) for name in ("indexed", "graphs"))
+        if count >= max(_MIN_INDEXED, indexed * _GROWTH) or graphs >= _MAX_GRAPHS:
+            config = IvfHnswSq(
+                distance_type="dot",
+                num_partitions=_count_graphs(count),
+                m=_M,
+                ef_construction=_EF_CONSTRUCTION,
+            )
+            table.create_index("vector", config=config)
+            if not indexed:
+                table.create_index("document", config=BTree())
+            self._state |= {"indexed": count, "graphs": 1}
+        elif indexed:
+            self._state["graphs"] = graphs + 1
 
     def remove_unused(self) -> None:
         """Old versions are removed when a new one is committed."""
@@ -229,6 +245,10 @@ class LanceDBStore:
     def close(self) -> None:
         """Give back what was opened."""
         self._read, self._written = {}, {}
+
+
+def _count_graphs(rows: int) -> int:
+    return math.ceil(rows / _GRAPH_ROWS)
 
 
 def _make_hit(row: Mapping[str, Any], score: float) -> Hit:

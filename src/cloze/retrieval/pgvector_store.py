@@ -19,9 +19,12 @@ from cloze.retrieval.bm25 import K1, B
 from cloze.retrieval.store import Chunk, Hit, StoredDocument, Vectors, list_terms
 
 _NAME = re.compile(r"cloze_[0-9a-f]{16}")
-_MIN_INDEXED = 250_000  # chunks, below which every vector is compared: a graph finds fewer
+_MIN_INDEXED = 10_000  # chunks, below which every vector is compared
+_MAX_INDEXED_SIZE = 2_000  # values of a vector, above which pgvector has no graph of them
 _MAX_LISTED = 20_000  # documents of a filter up to which every vector of them is compared
-_EF_SEARCH, _MAX_EF_SEARCH = 400, 1000  # candidates in the graph of vectors
+_M, _EF_CONSTRUCTION = 16, 64  # neighbors of a vector in the graph, candidates for them
+_EF_SEARCH, _MAX_EF_SEARCH = 200, 1000  # candidates of a search: docs/results/search.md
+_MAX_BUILD_MEMORY = 1 << 20  # kB in which the graph is built; a larger one is built on disk
 _CREATE = """
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE TABLE {documents} (
@@ -76,7 +79,6 @@ class PgVectorStore:
             raise FolderError(
                 f"{self._name[:40]!r} is not a table of an index", fix="build the index again"
             )
-        self._is_indexed = bool(state.get("is_indexed"))
         self._is_writing = False
         self._size = size
         try:
@@ -143,17 +145,18 @@ class PgVectorStore:
         with self._open_block():
             if uses_graph:
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
-                self._run(
-                    "SELECT set_config('hnsw.ef_search', %s, true)", [str(max(_EF_SEARCH, k))]
-                )
+                candidates = min(max(_EF_SEARCH, k), _MAX_EF_SEARCH)
+                self._run("SELECT set_config('hnsw.ef_search', %s, true)", [str(candidates)])
             else:
                 self._run("SET LOCAL enable_indexscan = off")
-            values = {
-                "vector": _format_vector(vector),
-                "documents": None if documents is None else [int(one) for one in documents],
-                "k": k,
-            }
-            return _make_hits(self._run(_SEARCH_VECTORS, values))
+            return _make_hits(self._run(_SEARCH_VECTORS, self.make_values(vector, k, documents)))
+
+    def make_values(
+        self, vector: Vectors, k: int, documents: Collection[int] | None = None
+    ) -> dict[str, Any]:
+        """The parameters of a search for vectors."""
+        listed = None if documents is None else [int(one) for one in documents]
+        return {"vector": _format_vector(vector), "documents": listed, "k": k}
 
     @contextmanager
     def _open_block(self) -> Iterator[None]:
@@ -238,12 +241,30 @@ class PgVectorStore:
             "chunks = (SELECT count(*) FROM {chunks}), "
             "length = (SELECT coalesce(sum(length), 0) FROM {chunks})"
         )
-        if not self._is_indexed and self.count_chunks() >= _MIN_INDEXED:
-            self._run("CREATE INDEX ON {chunks} USING hnsw (vector vector_ip_ops)")
-            self._is_indexed = True
+        if not self.has_graph() and self._size <= _MAX_INDEXED_SIZE:
+            self._build_graph(self.count_chunks())
         self._run("COMMIT")
         self._is_writing = False
-        return {"table": self._name, "is_indexed": self._is_indexed}
+        return {"table": self._name}
+
+    def has_graph(self) -> bool:
+        """Whether vectors are found with an HNSW index, instead of comparing all."""
+        found = self._run(
+            "SELECT count(*) FROM pg_indexes WHERE tablename = %s AND indexdef LIKE %s",
+            [f"{self._name}_chunks", "%USING hnsw%"],
+        )
+        return bool(found.fetchone()[0])
+
+    def _build_graph(self, count: int) -> None:
+        if count < _MIN_INDEXED:
+            return
+        kilobytes = count * (4 * self._size + 32 * _M) // 700  # with some to spare
+        memory = f"{min(max(kilobytes, 1 << 16), _MAX_BUILD_MEMORY)}kB"
+        self._run("SELECT set_config('maintenance_work_mem', %s, true)", [memory])
+        self._run(
+            "CREATE INDEX ON {chunks} USING hnsw (vector vector_ip_ops) "
+            f"WITH (m = {_M}, ef_construction = {_EF_CONSTRUCTION})"
+        )
 
     def remove_unused(self) -> None:
         """PostgreSQL does so itself."""
