@@ -6,6 +6,7 @@ readers are not disturbed by a writer, and what a killed writer left is undone b
 
 import json
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +35,8 @@ class LanceDBStore:
     """Two tables: documents and chunks."""
 
     def __init__(self, folder: Path, state: Mapping[str, Any], *, size: int) -> None:
+        # without it, a warning is printed; read when LanceDB is imported
+        os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
         try:
             import lancedb
             import pyarrow as pa
