@@ -76,7 +76,7 @@ def test_an_image_is_classified_by_labels_that_are_written(page, place, options)
     width = page.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
     assert width[0] <= width[1]
     assert "data%3A" not in page.browser.run("return location.hash")
-    page.click("Remove image")
+    page.click("Remove")
     page.browser.click(page.find(".panel:not([hidden]) button.primary"))
     page.wait(lambda: page.status == "Choose an image.")
     page.check()

@@ -218,7 +218,7 @@ def test_pictures_form_step_by_step_from_an_image(page, models, tmp_path):
     image.write_bytes(encode_png(np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8)))
     page.open("draw", values={"text": "a b", "samples": "2", "steps": "10", "strength": "0.5"})
     page.browser.find("#draw-image").send_keys(str(image))
-    page.wait(lambda: page.find(".upload-preview img"))
+    page.wait(lambda: page.find(".preview img"))
     page.browser.run(
         "window.seen = {images: [], texts: []};"
         "const panel = document.querySelector('#panel-draw');"
@@ -245,7 +245,7 @@ def test_pictures_form_step_by_step_from_an_image(page, models, tmp_path):
     large = tmp_path / "large.png"
     large.write_bytes(bytes((4 << 20) + 1))
     page.browser.find("#draw-image").send_keys(str(large))
-    page.wait(lambda: "larger than 4 MiB" in page.problem)
+    page.wait(lambda: any("larger than 4 MiB" in one for one in page.texts(".image-input")))
 
 
 def make_url(picture):

@@ -26,7 +26,7 @@ export class Fields {
   }
 
   build(id, field, onChange) {
-    const input = field.kind === "image" ? new ImageInput(id) : makeInput(id, field);
+    const input = field.kind === "image" ? new ImageInput(id, field.label) : makeInput(id, field);
     input.addEventListener("input", () => onChange(field.name));
     this.inputs.set(field.name, input);
     const hint = field.hint ? make("span", { class: "hint", id: `${id}-hint` }, field.hint) : null;
@@ -74,9 +74,10 @@ export class Fields {
     for (const name of this.inputs.keys()) this.set(name, values[name] ?? this.defaults[name]);
   }
 
-  // The name of the chosen file, for programs.
-  get fileName() {
-    return [...this.inputs.values()].find((one) => one.type === "image")?.fileName ?? "";
+  // The names of the chosen files by field, for programs.
+  get fileNames() {
+    const images = [...this.inputs].filter(([, input]) => input.type === "image");
+    return Object.fromEntries(images.map(([name, input]) => [name, input.fileName || `${name}.png`]));
   }
 
   show(name, isShown) {

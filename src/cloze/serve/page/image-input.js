@@ -2,6 +2,7 @@
 
 import { make } from "./dom.js";
 
+const TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp,image/tiff";
 const LARGEST = 4 << 20; // bytes, as on the server
 
 export class ImageInput {
@@ -9,11 +10,12 @@ export class ImageInput {
   value = ""; // a data URL
   fileName = "";
 
-  constructor(id) {
-    this.input = make("input", { id, type: "file", accept: "image/*" });
+  constructor(id, label) {
+    this.label = label;
+    this.input = make("input", { id, type: "file", accept: TYPES });
     this.preview = make("span", { class: "preview" });
     this.problem = make("span", { class: "hint", role: "alert" });
-    this.button = make("button", { type: "button", hidden: true, on: { click: () => this.clear() } }, "Remove image");
+    this.button = make("button", { type: "button", hidden: true, title: `Remove: ${label}`, on: { click: () => this.clear() } }, "Remove");
     this.element = make("div", { class: "image-input" }, this.input, this.button, this.problem, this.preview);
     this.listeners = [];
     this.input.addEventListener("change", () => this.read());
@@ -28,7 +30,7 @@ export class ImageInput {
     this.input.focus();
   }
 
-  async read() {
+  read() {
     const [file] = this.input.files;
     if (!file) return this.show("", "");
     if (file.size > LARGEST) return this.show("", "", `The file is larger than ${LARGEST >> 20} MiB.`);
@@ -42,7 +44,7 @@ export class ImageInput {
     Object.assign(this, { value, fileName });
     this.problem.textContent = problem;
     this.button.hidden = !value;
-    this.preview.replaceChildren(...(value ? [make("img", { src: value, alt: "the chosen image" })] : []));
+    this.preview.replaceChildren(...(value ? [make("img", { src: value, alt: `${this.label}: ${fileName}` })] : []));
     for (const listener of this.listeners) listener();
   }
 }

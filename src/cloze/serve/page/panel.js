@@ -74,8 +74,8 @@ export class Panel {
   makeCopies() {
     const copy = async (write) => {
       const { path, body, ...options } = this.request();
-      const { fileName } = this.fields;
-      const text = write(path, body, { ...options, fileName, needsKey: this.app.needsKey });
+      const { fileNames } = this.fields;
+      const text = write(path, body, { ...options, fileNames, needsKey: this.app.needsKey });
       await this.copy(text);
     };
     const button = (text, action) => make("button", { type: "button", class: "quiet", on: { click: action } }, text);

@@ -5,8 +5,8 @@ import { server } from "./api.js";
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-export function writeCurl(path, body, { needsKey = false, isStream = false, out = "", fileName = "" } = {}) {
-  const hasFile = "image" in body;
+export function writeCurl(path, body, { needsKey = false, isStream = false, out = "", fileNames = {} } = {}) {
+  const hasFile = Object.keys(body).some((name) => Object.hasOwn(fileNames, name));
   const parts = [
     `curl ${isStream ? "-N " : ""}${quote(`${server}/${path}`)}`,
     "-H 'Content-Type: application/json'",
@@ -15,30 +15,30 @@ export function writeCurl(path, body, { needsKey = false, isStream = false, out 
     out && `-o ${out}`,
   ];
   const command = parts.filter(Boolean).join(" \\\n  ");
-  return hasFile ? `${command} <<END\n${writeWithFile(body, fileName)}\nEND` : command;
+  return hasFile ? `${command} <<END\n${writeWithFiles(body, fileNames)}\nEND` : command;
 }
 
-// JSON for a here-document, in which the shell replaces the image by its file.
-function writeWithFile(body, fileName) {
-  const file = `$(base64 < ${quote(fileName || "image.png")} | tr -d '\\n')`;
+// JSON for a here-document, in which the shell puts the files in place of images.
+function writeWithFiles(body, fileNames) {
   const entries = Object.entries(body).map(([name, value]) => {
-    const text = name === "image" ? `"${file}"` : JSON.stringify(value).replace(/[\\$`]/g, "\\$&");
+    const text = Object.hasOwn(fileNames, name)
+      ? `"$(base64 < ${quote(fileNames[name])} | tr -d '\\n')"`
+      : JSON.stringify(value).replace(/[\\$`]/g, "\\$&");
     return `${JSON.stringify(name)}: ${text}`;
   });
   return `{${entries.join(", ")}}`;
 }
 
-export function writePython(path, body, { needsKey = false, isStream = false, out = "", fileName = "" } = {}) {
-  const hasFile = "image" in body;
+export function writePython(path, body, { needsKey = false, isStream = false, out = "", fileNames = {} } = {}) {
+  const hasFile = Object.keys(body).some((name) => Object.hasOwn(fileNames, name));
   const imports = [hasFile && "import base64\n", needsKey && "import os\n", hasFile && "from pathlib import Path\n"];
-  const file = `base64.b64encode(Path(${JSON.stringify(fileName || "image.png")}).read_bytes()).decode()`;
   const standard = imports.filter(Boolean).join("");
   const headers = needsKey ? `\nheaders = {"Authorization": f"Bearer {os.environ['CLOZE_API_KEY']}"}` : "";
   const given = needsKey ? ", headers=headers" : "";
   const start = `${standard ? `${standard}\n` : ""}import httpx
 
 url = ${writeValue(`${server}/${path}`)}
-body = ${writeValue(body, file)}${headers}
+body = ${writeValue(body, fileNames)}${headers}
 `;
   if (isStream)
     return `${start}with httpx.stream("POST", url, json=body, timeout=120${given}) as answer:
@@ -54,14 +54,17 @@ ${last}
 }
 
 // A JSON value as a Python literal; an image is an expression that reads its file.
-function writeValue(value, file = "") {
+function writeValue(value, fileNames = {}) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map((one) => writeValue(one)).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${file && name === "image" ? file : writeValue(one)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([name, one]) =>
+      `${JSON.stringify(name)}: ${Object.hasOwn(fileNames, name) ? writeFile(fileNames[name]) : writeValue(one)}`).join(", ")}}`;
   return JSON.stringify(value);
 }
+
+const writeFile = (name) => `base64.b64encode(Path(${JSON.stringify(name)}).read_bytes()).decode()`;
 
 // Copy a text; true if the browser allowed it. Addresses without TLS need the older way.
 export async function copyText(text) {

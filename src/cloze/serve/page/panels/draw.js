@@ -2,13 +2,7 @@ import { ApiError, postStream } from "../api.js";
 import { make } from "../dom.js";
 import { compact, readNumber } from "../fields.js";
 
-const MAX_BYTES = 4 * 2 ** 20; // of an uploaded file
-const TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp";
 const SPOKEN = 5; // steps between two texts for screen readers
-const UPLOADS = [
-  ["image", "Image to start from", "Optional: the text changes it."],
-  ["mask", "Mask", "Optional, with an image: white parts are drawn anew."],
-];
 
 export default {
   name: "draw",
@@ -19,6 +13,8 @@ export default {
   action: "Draw",
   fields: [
     { name: "text", label: "Text", kind: "line", value: "a red heart" },
+    { name: "image", label: "Image to start from", kind: "image", hint: "Optional: the text changes it." },
+    { name: "mask", label: "Mask", kind: "image", hint: "Optional, with an image: white parts are drawn anew." },
     { name: "samples", label: "Images", kind: "number", min: 1, max: 16, value: "4" },
     { name: "steps", label: "Steps", kind: "number", min: 1, max: 1000, value: "25" },
     { name: "guidance", label: "Guidance", kind: "number", min: 0, max: 100, step: 0.1, value: "3" },
@@ -28,19 +24,15 @@ export default {
     { name: "strength", label: "Strength", kind: "number", min: 0.01, max: 1, step: 0.01, value: "0.7", hint: "Of the change of an image." },
     { name: "seed", label: "Seed", kind: "number", min: 0, value: "0" },
   ],
-  body: ({ text, samples, steps, guidance, sampler, strength, seed }) => ({
+  body: ({ text, image, mask, samples, steps, guidance, sampler, strength, seed }) => ({
     text,
     ...compact({
+      image, mask,
       samples: readNumber(samples), steps: readNumber(steps), guidance: readNumber(guidance),
       sampler, strength: readNumber(strength), seed: readNumber(seed), stream: true,
     }),
   }),
   request(values) { return { path: this.route, body: this.body(values), isStream: true }; },
-
-  makeExtra(panel) {
-    panel.uploads = {};
-    return make("div", { class: "uploads" }, UPLOADS.map((one) => makeUpload(panel, ...one)));
-  },
 
   async run(panel) {
     const signal = panel.signal;
@@ -51,7 +43,7 @@ export default {
     panel.stopButton.hidden = false;
     let result = null;
     try {
-      for await (const event of postStream(path, { ...body, ...panel.uploads }, signal)) {
+      for await (const event of postStream(path, body, signal)) {
         if (event.result) ({ result } = event);
         else {
           showPictures(card, images, event, body.text);
@@ -79,43 +71,3 @@ function showPictures(card, images, { first, pictures }, text) {
     images[at].src = `data:image/png;base64,${png}`;
   });
 }
-
-// A file that is sent with the request; it is not part of the address.
-function makeUpload(panel, name, label, hint) {
-  const id = `draw-${name}`;
-  const preview = make("span", { class: "upload-preview" });
-  const remove = make("button", { type: "button", class: "quiet", hidden: true, on: { click: () => clear() } }, "Remove");
-  const input = make("input", { id, type: "file", accept: TYPES, "aria-describedby": `${id}-hint`, on: { change: () => read() } });
-  const clear = () => {
-    delete panel.uploads[name];
-    input.value = "";
-    remove.hidden = true;
-    preview.replaceChildren();
-  };
-  const read = async () => {
-    const [file] = input.files;
-    if (!file) return clear();
-    if (file.size > MAX_BYTES) {
-      clear();
-      return panel.showError(new ApiError(`${file.name} is larger than ${MAX_BYTES / 2 ** 20} MiB`, { fix: "choose a smaller image" }));
-    }
-    const url = await readDataUrl(file);
-    panel.uploads[name] = url.slice(url.indexOf(",") + 1);
-    preview.replaceChildren(make("img", { src: url, alt: `${label}: ${file.name}` }));
-    remove.hidden = false;
-    return undefined;
-  };
-  return make(
-    "div", { class: "field upload" },
-    make("label", { for: id }, label),
-    make("div", { class: "upload-row" }, input, preview, remove),
-    make("span", { class: "hint", id: `${id}-hint` }, hint),
-  );
-}
-
-const readDataUrl = (file) => new Promise((resolve, reject) => {
-  const reader = new FileReader();
-  reader.addEventListener("load", () => resolve(reader.result));
-  reader.addEventListener("error", () => reject(new ApiError(`${file.name} cannot be read`, { fix: "choose another file" })));
-  reader.readAsDataURL(file);
-});
