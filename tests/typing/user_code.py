@@ -18,6 +18,7 @@ from cloze.results import Results
 from cloze.tasks.answer import AnswerResult
 from cloze.tasks.choose import Choice
 from cloze.tasks.classify import Classification
+from cloze.tasks.classify_images import ImageClassification
 from cloze.tasks.embed import TokenVectors
 from cloze.tasks.fill import FillResult
 from cloze.tasks.generate import Generations, GenerationStream
@@ -135,6 +136,19 @@ def use_tables() -> None:
     frame = pd.read_csv("films.csv")
     series = frame["text"]
     print(model.classify(series), model.embed(series).shape)
+
+
+def use_images() -> None:
+    model = cloze.load("runs/clip")
+    assert_type(model.embed(images=["a.png", b"..."], normalize=True), NDArray[np.float32])
+    assert_type(cloze.embed(model, images=Path("pictures")), NDArray[np.float32])
+    found = model.classify(images=[Path("a.png")], labels=["a dog", "a cat"])
+    assert_type(found, Results[ImageClassification])
+    print([one.label for one in found], model.similarity("a dog", images="a.png"))
+    single = cloze.classify(model, images="a.png", labels=["a dog"], template=["a {}", "the {}"])
+    assert_type(single, ImageClassification | Results[ImageClassification])
+    with cloze.open_index("runs/pictures") as index:
+        print(index.search(images="a.png", k=3, thumbnails=True))
 
 
 def embed_texts() -> None:

@@ -39,7 +39,6 @@ from cloze.tasks.inference import (
     resolve_task,
 )
 from cloze.tasks.inputs import (
-    Failure,
     OnError,
     Texts,
     check_pairs,
@@ -135,6 +134,16 @@ def classify(
 def classify(
     model: Model | PathLike,
     *,
+    images: list[Any],
+    labels: Sequence[str],
+    template: str | Sequence[str] = TEMPLATE,
+    on_error: OnError | None = None,
+    **options: Unpack[ClassifyOptions],
+) -> Results[ImageClassification]: ...
+@overload
+def classify(
+    model: Model | PathLike,
+    *,
     images: ImageInputs,
     labels: Sequence[str],
     template: str | Sequence[str] = TEMPLATE,
@@ -157,13 +166,7 @@ def classify(
     batch_tokens: int | None = None,
     progress: ProgressCallback | None = None,
     on_error: OnError | None = None,
-) -> (
-    Classification
-    | Results[Classification]
-    | ImageClassification
-    | Results[ImageClassification]
-    | Results[ImageClassification | Failure]
-):
+) -> Classification | Results[Classification] | ImageClassification | Results[ImageClassification]:
     """Predict the label of a text, of a pair of texts or of an image, and all probabilities.
 
     A model that was trained with several labels per text predicts those whose probability reaches

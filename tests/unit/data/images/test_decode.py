@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cloze.data.images import decode
-from cloze.data.images.decode import convert_image, decode_image, encode_png
+from cloze.data.images.decode import check_image_size, convert_image, decode_image, encode_png
 from cloze.errors import InputError
 from helpers import raises
 
@@ -102,3 +102,16 @@ def test_bombs_are_refused_before_they_are_decoded(monkeypatch):
 def test_a_png_file_has_the_same_pixels():
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     assert np.array_equal(decode_image(encode_png(pixels), "x"), pixels)
+
+
+def test_the_center_is_kept_or_refused_if_it_would_be_enormous():
+    image = Image.new("RGB", (40, 10), (255, 255, 255))
+    image.paste(RED, (15, 0, 25, 10))
+    found = decode_image(save(image), "x", size=8, resize="crop")
+    assert found.shape == (8, 8, 3)
+    assert tuple(found[4, 4]) == RED
+    with raises(InputError, "60,000", fix="cut"):
+        decode_image(save(Image.new("1", (60_000, 1))), "x", size=224, resize="crop")
+    with raises(InputError, "40 × 10", fix="smaller"):
+        check_image_size(save(image), "x", 399)
+    check_image_size(save(image), "x", 400)

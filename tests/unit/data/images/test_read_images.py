@@ -173,3 +173,18 @@ def test_drawings_show_what_their_captions_say():
         four = render_drawing(Drawing(color, shape, 4), rng, 32)
         is_ink = np.abs(four.astype(int) - COLORS[color]).max(-1) <= 16
         assert all(part.any() for half in np.split(is_ink, 2) for part in np.split(half, 2, 1))
+
+
+def test_other_columns_are_metadata_and_captions_may_be_missing(tmp_path):
+    (tmp_path / "a.png").write_bytes(encode_png(PIXELS))
+    (tmp_path / "metadata.jsonl").write_text(
+        '{"file_name": "a.png", "text": "a cat", "year": 3}', "utf-8"
+    )
+    (example,) = read_images(str(tmp_path))
+    assert (example.caption, dict(example.metadata)) == ("a cat", {"year": 3})
+    rows = [{"image": PIXELS, "year": 1}, {"image": PIXELS, "caption": None}]
+    with raises(InputError, "caption"):
+        list(read_images(rows))
+    found = list(read_images(rows, columns=CaptionColumns(is_caption_needed=False)))
+    assert [one.caption for one in found] == ["", ""]
+    assert [dict(one.metadata) for one in found] == [{"year": 1}, {}]
