@@ -180,7 +180,7 @@ def load_image(image: ImageInput, size: int, *, resize: Resize = "pad") -> Pixel
 
 def make_thumbnail(image: ImageExample, size: int = THUMBNAIL_SIZE) -> bytes:
     """The image as a small PNG file."""
-    return encode_png(image.load(size))
+    return encode_png(image.load(size), optimize=False)
 
 
 def load_batches(

@@ -153,11 +153,11 @@ def _crop(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
     return larger.crop((left, top, left + size, top + size))
 
 
-def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file of pixels (y x 3)."""
+def encode_png(pixels: NDArray[np.uint8], *, optimize: bool = True) -> bytes:
+    """A PNG file of pixels (y x 3); without `optimize` it is written faster and a little larger."""
     pillow, _ = _import_pillow()
     stream = io.BytesIO()
-    pillow.fromarray(pixels).save(stream, "PNG", optimize=True)
+    pillow.fromarray(pixels).save(stream, "PNG", optimize=optimize)
     return stream.getvalue()
 
 
