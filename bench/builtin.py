@@ -87,7 +87,7 @@ def main() -> None:
                 "the folder is too large",
                 fix="use a smaller vocabulary, fewer layers or a smaller hidden size",
             )
-        with atomic_folder(given.out, overwrite=given.force) as folder:
+        with atomic_folder(given.out, force=given.force) as folder:
             shutil.copytree(made, folder, dirs_exist_ok=True)
 
 

@@ -26,9 +26,9 @@ SHAPE = {
 }
 
 
-def diffusion_model(*, with_text=True, **changes):
+def diffusion_model(*, with_text=True, text_family="bert", **changes):
     """A diffusion model with random weights, also in its last layers."""
-    text = tiny_model("mlm") if with_text else None
+    text = tiny_model("mlm", family=text_family) if with_text else None
     config = DiffusionConfig(**{**SHAPE, **changes})
     if text is not None:
         nested = NestedConfig(text.config)

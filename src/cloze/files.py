@@ -1,5 +1,6 @@
 """Atomic writing of files, reading of small files with a size limit, and output paths."""
 
+import hashlib
 import io
 import json
 import math
@@ -326,3 +327,9 @@ def list_siblings(path: PathLike) -> list[str]:
         names = sorted(entry.name for entry in islice(entries, _MAX_SCANNED))
         return [os.path.join(parent, name) for name in names if not name.startswith(".")]  # noqa: PTH118 - Path would remove "./"
     return []
+
+
+def compute_sha256(path: Path) -> str:
+    """The checksum of a file, as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloze.checkpoint.source import describe_models, find_folder
+from cloze.checkpoint.source import builtin, describe_models, find_folder
 from cloze.checkpoint.task import TASK_FILE, Task, infer_task, list_heads, read_task
 from cloze.checkpoint.weights import CONFIG_FILE, StoredTensor, list_stored_weights
 from cloze.errors import ClozeError, FolderError, InputError
@@ -21,6 +21,7 @@ from cloze.text.word_characters import load_tokenizer
 if TYPE_CHECKING:
     from cloze.interop.sentence_transformers import Pooling
 
+TOKENIZER_FILE = "tokenizer.json"
 MODULES_FILE = "modules.json"  # folders of sentence-transformers have it
 
 
@@ -101,7 +102,9 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
     values = layout.add_files(values, lambda name: read_optional_json(body, name))
     description = layout.read_config(values, stored)
     has_tokenizer = family.vocabulary != "none" and description.config.reads_text
-    tokenizer = load_tokenizer(body) if has_tokenizer else None
+    tokenizer = None
+    if has_tokenizer:
+        tokenizer = load_tokenizer(_find_tokenizer_folder(body, description.config))
     if tokenizer is not None:
         _check_tokenizer(tokenizer, family, description.config)
     pooling = _read_pooling(folder)
@@ -117,6 +120,14 @@ def read_folder(source: str | os.PathLike[str], *, kind: Kind | None = None) -> 
         pooling=pooling,
         task=_read_task(folder, description),
     )
+
+
+def _find_tokenizer_folder(folder: Path, config: object) -> Path:
+    """The folder itself, or that of the built-in model whose text encoder it shares."""
+    name = getattr(getattr(config, "text", None), "builtin", "")
+    if not name or (folder / TOKENIZER_FILE).is_file():
+        return folder
+    return builtin().get(name, folder)
 
 
 def _read_task(folder: Path, description: Description) -> Task | None:

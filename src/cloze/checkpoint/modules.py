@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cloze.checkpoint.contents import FolderContents
+from cloze.checkpoint.contents import FolderContents, read_folder
+from cloze.checkpoint.source import builtin
 from cloze.checkpoint.task import FEATURE_HEAD_FILE, FEATURE_WORDS_FILE, FeatureSettings
 from cloze.checkpoint.weights import (
     WEIGHTS_FILE,
@@ -22,14 +23,16 @@ from cloze.checkpoint.weights import (
     read_weights,
 )
 from cloze.errors import FolderError
-from cloze.files import read_json, write_json
+from cloze.files import compute_sha256, read_json, write_json
 from cloze.interop.layout import Layout, Rule
 from cloze.models.build import build, build_on_meta
 from cloze.models.configs.base import ModelConfig
+from cloze.models.configs.nested import NestedConfig
 from cloze.nn.feature_heads import FEATURE_HEADS, FeatureHead, FeatureInputs
 from cloze.nn.utils import skip_allocation
 
 RANDOM_SEED = 0  # for weights that a folder lacks
+_SHARED = "text_encoder."  # weights that may be those of a built-in model
 
 
 def load_module(
@@ -41,7 +44,8 @@ def load_module(
 ) -> tuple[Any, FeatureHead | None, LoadReport]:
     """The module with its weights, the feature head if there is one, and what did not match."""
     module = build_on_meta(contents.config, contents.task_heads, **contents.parts)
-    rules, names, report = _match_weights(contents, module)
+    shared = _load_shared_weights(contents.config)
+    rules, names, report = _match_weights(contents, module, shared)
     if report.missing and not allow_missing:
         raise FolderError(
             f"{contents.folder} lacks weights of the model in config.json ({len(report.missing)}): "
@@ -51,7 +55,7 @@ def load_module(
     if report.missing:
         rng = torch.Generator().manual_seed(RANDOM_SEED)
         module = build(contents.config, contents.task_heads, rng=rng, **contents.parts)
-    weights = _read_weights(rules, names, contents.stored)
+    weights = _read_weights(rules, names, contents.stored) | shared
     module.load_state_dict(weights, strict=False, assign=True)
     feature_head = load_feature_head(contents)
     if feature_head is not None:
@@ -75,6 +79,8 @@ def write_module(
 ) -> None:
     """Write the weights under their stored names; those of the feature head to its own file."""
     weights = module.state_dict()
+    if _find_reference(config) is not None:
+        weights = {name: one for name, one in weights.items() if not name.startswith(_SHARED)}
     tensors = _make_stored_tensors(layout.map_weights(config, weights), weights)
     for copy, name in layout.find_copies(tensors).items():
         tensors[copy] = tensors[name].clone()
@@ -113,12 +119,47 @@ def build_feature_head(features: FeatureSettings, outputs: int) -> FeatureHead:
     return FEATURE_HEADS[features.kind](features.input_size, outputs, inputs=inputs, **sizes)
 
 
+def _find_reference(config: object) -> NestedConfig | None:
+    """The text encoder of a model, if its weights are those of a built-in model."""
+    nested = getattr(config, "text", None)
+    return nested if isinstance(nested, NestedConfig) and nested.builtin else None
+
+
+def _load_shared_weights(config: object) -> dict[str, Tensor]:
+    """The weights that a folder shares with a built-in model, whose checksum must be the same."""
+    nested = _find_reference(config)
+    if nested is None:
+        return {}
+    folder = builtin().get(nested.builtin)
+    if folder is None:
+        raise FolderError(
+            f"config.json: the text encoder is {nested.builtin!r}, which is no built-in model",
+            fix=f"use one of {', '.join(builtin())}",
+        )
+    if compute_sha256(folder / WEIGHTS_FILE) != nested.sha256:
+        raise FolderError(
+            f"config.json: the text encoder is another version of {nested.builtin}",
+            fix="use the version of cloze that the model was made with",
+        )
+    contents = read_folder(folder, kind="encoder")
+    if contents.config != nested.config:
+        raise FolderError(
+            f"config.json: the settings of the text encoder are not those of {nested.builtin}",
+            fix="download the folder again",
+        )
+    encoder, _, _ = load_module(contents, torch.device("cpu"), torch.float32)
+    weights = encoder.state_dict()
+    return {_SHARED + name: one for name, one in weights.items() if "task_heads" not in name}
+
+
 def _match_weights(
-    contents: FolderContents, module: nn.Module
+    contents: FolderContents, module: nn.Module, shared: Mapping[str, Tensor]
 ) -> tuple[dict[str, Rule], dict[str, str], LoadReport]:
     """The rules of the weights that are complete, their stored names, and what did not match."""
     layout, stored, weights = contents.layout, contents.stored, module.state_dict()
-    rules = layout.map_weights(contents.config, weights)
+    rules = layout.map_weights(
+        contents.config, {name: one for name, one in weights.items() if name not in shared}
+    )
     wanted = {name for rule in rules.values() for name in rule.names}
     names = layout.find_names(contents.description, stored, wanted)
     for name, rule in rules.items():

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from cloze.checkpoint.atomic import atomic_folder, is_disk_full
 from cloze.errors import FolderError
-from cloze.files import read_json, sync_to_disk
+from cloze.files import compute_sha256, read_json, sync_to_disk
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -169,7 +169,7 @@ def verify_state(path: Path) -> list[str]:
             raise _damaged_state_error(
                 path, f"{name} is {file.stat().st_size:,} bytes instead of {size:,}"
             )
-        if _compute_sha256(file) != digest:
+        if compute_sha256(file) != digest:
             raise _damaged_state_error(path, f"the SHA-256 of {name} is wrong")
     return list(files)
 
@@ -199,7 +199,7 @@ def write_tensor_files(
         path = work / f"{name}{suffix}.safetensors"
         save_file(dict(values), path)
         sync_to_disk(path)
-        files[path.name] = [path.stat().st_size, _compute_sha256(path)]
+        files[path.name] = [path.stat().st_size, compute_sha256(path)]
     return files
 
 
@@ -210,7 +210,7 @@ def write_manifest(work: Path, state: SavedState, files: Mapping[str, FileEntry]
     path = work / METADATA
     path.write_bytes(metadata)
     sync_to_disk(path)
-    entry = [path.stat().st_size, _compute_sha256(path)]
+    entry = [path.stat().st_size, compute_sha256(path)]
     (work / MANIFEST).write_bytes(_encode_json(_make_manifest({**files, METADATA: entry})))
 
 
@@ -244,11 +244,6 @@ def _make_manifest(files: Mapping[str, Any]) -> dict[str, Any]:
 def _encode_json(content: object, *, sort_keys: bool = True) -> bytes:
     text = json.dumps(content, indent=1, sort_keys=sort_keys, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
-
-
-def _compute_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _list_states(folder: Path) -> Iterator[tuple[int, Path]]:

@@ -23,6 +23,11 @@ class DiffusionConfig(ModelConfig):
     FROM_DATA: ClassVar[tuple[str, ...]] = ("vocab_size", "text")
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"channels": (32, 64), "autoencoder_channels": (16, 32), "blocks_per_stage": 1},
+        "micro": {  # 14 MB in bfloat16
+            "channels": (48, 96, 144),
+            "autoencoder_channels": (24, 48, 72),
+            "blocks_per_stage": 1,
+        },
         "mini": {"channels": (64, 128, 192), "autoencoder_channels": (32, 64, 96)},
         "small": {"channels": (128, 256, 384), "autoencoder_channels": (64, 128, 128)},
     }
