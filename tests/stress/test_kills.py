@@ -10,7 +10,7 @@ from cloze.errors import FolderError
 from cloze.make.pretrain.dispatch import pretrain
 from cloze.make.recipe.complete import recipe
 from helpers import files_of, raises
-from run_kills import SETTINGS, kill_runs
+from run_kills import SETTINGS, kill_diffusion_runs, kill_runs
 from smallruns import stories
 from training import in_one_process
 
@@ -19,6 +19,10 @@ pytestmark = pytest.mark.stress
 
 def test_200_kills_over_all_phases_of_a_run(tmp_path):
     in_one_process(kill_runs, tmp_path, 200)
+
+
+def test_100_kills_over_both_stages_of_a_diffusion_model(tmp_path):
+    in_one_process(kill_diffusion_runs, tmp_path, 100)
 
 
 def test_a_changed_or_shortened_state_is_always_detected(tmp_path):
