@@ -51,11 +51,11 @@ def draw_samples(model: Model, out: Path, steps: int) -> None:
     save_grid(out / "diffusion-samples.png", [one.pixels for one in found], COLUMNS)
 
 
-def draw_strips(model: Model, out: Path, steps: int) -> None:
+def draw_steps(model: Model, out: Path, steps: int) -> None:
     """How samples form: a row for each text."""
     found = cloze.draw(model, PROMPTS, steps=steps, keep_steps=True)
-    strips = [step for one in found for step in one.pictures[0].steps]
-    save_grid(out / "diffusion-steps.png", strips, len(found[0].pictures[0].steps))
+    frames = [step for one in found for step in one.pictures[0].steps]
+    save_grid(out / "diffusion-steps.png", frames, len(found[0].pictures[0].steps))
 
 
 def draw_guidance(model: Model, out: Path, steps: int) -> None:
@@ -104,7 +104,7 @@ def main() -> None:
     if given.latents is None:
         return
     model = cloze.load(given.latents)
-    for function in (draw_samples, draw_strips, draw_guidance, draw_ways):
+    for function in (draw_samples, draw_steps, draw_guidance, draw_ways):
         function(model, given.out, given.steps)
     draw_nearest(model, ImageSet.open(given.latents / "images"), given.out, given.steps)
     if given.pixels is not None:

@@ -48,6 +48,8 @@ def test_a_shipped_recipe_has_the_values_it_was_published_with(name):
     added |= {path for path in found if path.startswith("language_model.")}
     if name == "word2vec":
         added |= {"run.snapshots"}
+    if name == "diffusion":
+        added |= {f"data.{one}" for one in ("shift", "zoom", "color_jitter")}
     if name == "lstm":
         added |= {"model.embedding_dropout", "model.weight_dropout"}
     if name in ("lstm", "nnlm"):
