@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from cloze.checkpoint.model import Model
+from cloze.data.images.augment import Augmentation
 from cloze.data.images.drawings import make_drawing
+from cloze.data.images.image_set import ImageSet
+from cloze.data.images.image_text_batch import CLIP_LOSS, ImageTextBatches
 from cloze.data.images.read import ImageExample
 from cloze.models.configs.clip import ClipConfig
 from cloze.models.configs.diffusion import DiffusionConfig
@@ -54,11 +58,12 @@ CLIP_SHAPE = {
 RESNET_SHAPE = {"channels": (8, 16), "blocks_per_stage": 1, "norm_groups": 4}
 
 
-def clip_model(family="bert", **changes):
+def clip_model(family="bert", dropout=0.1, **changes):
     """A CLIP with random weights and this text encoder."""
-    text = tiny_model(
-        family=family, **({"end_of_text_id": EOS_ID} if family == "clip-text" else {})
-    )
+    options = {"dropout": dropout, "attention_dropout": dropout}
+    if family == "clip-text":
+        options = {"end_of_text_id": EOS_ID}
+    text = tiny_model(family=family, **options)
     pooling = {"text_pooling": "eos"} if family == "clip-text" else {}
     shape = RESNET_SHAPE if changes.get("vision") == "resnet" else {}
     config = ClipConfig(
@@ -78,3 +83,28 @@ def drawings(count, size=16, seed=0):
         ImageExample(f"drawing {n}", pixels, drawing.caption, str(n))
         for n, (drawing, pixels) in enumerate(made)
     ]
+
+
+def image_set(examples):
+    """Examples as a set in memory."""
+    return ImageSet(
+        np.stack([one.content for one in examples]),
+        [one.caption for one in examples],
+        [one.group for one in examples],
+        [list(one.keywords) for one in examples],
+    )
+
+
+def image_text_batches(tokenizer, *, count=40, batch_size=12, **options):
+    """Batches of drawings, some of which have equal captions."""
+    found = image_set(drawings(count))
+    found.captions[1::4] = found.captions[::4]
+    return ImageTextBatches(
+        data=found,
+        indices=np.arange(count),
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        max_length=24,
+        loss=CLIP_LOSS,
+        **{"augmentation": Augmentation(shift=0.1, zoom=0.1), **options},
+    )

@@ -10,16 +10,20 @@ import warnings
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from cloze.errors import FolderError
+from cloze.objectives.clip import ClipObjective
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.train import distributed as distributed_module
 from cloze.train import sharded_state
+from cloze.train.gradients import compute_gradients
 from cloze.train.guard import TrainingError
 from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
 from contrastive import pair_bert, pair_data, pair_objective
+from images import clip_model, image_text_batches
 from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
@@ -149,6 +153,35 @@ def contrastive(distributed, folder: Path) -> None:
         "weights": {n: w.detach().flatten().tolist() for n, w in model.named_parameters()},
     }
     (folder / f"{distributed.rank}.json").write_text(json.dumps(report))
+
+
+def image_text(distributed, folder: Path) -> None:
+    """The gradients of a CLIP in float64, whose images are divided among the processes."""
+    torch.set_default_dtype(torch.float64)
+    means, gradients = compute_clip_gradients(distributed, part_size=4)
+    save_file(gradients, folder / f"{distributed.rank}.safetensors")
+    (folder / f"{distributed.rank}.json").write_text(json.dumps(means))
+
+
+def compute_clip_gradients(distributed, part_size: int, **changes):
+    """This process's part of the means of one step, and the gradient of every weight."""
+    made = clip_model("distilbert", dropout=0.0, **changes)
+    model = made.module.double().train()
+    state = new_state(model, objective=ClipObjective(), distributed=distributed, seed=5)
+    place = {"rank": distributed.rank, "world_size": distributed.world_size}
+    parts = image_text_batches(made.tokenizer).make_parts(3, part_size, **place)
+    counts = dict(
+        zip(
+            parts[0].counts,
+            distributed.sum_over_processes([sum(part.size for part in parts)]),
+            strict=True,
+        )
+    )
+    (largest,) = distributed.max_over_processes([max(part.size for part in parts)])
+    state.largest_fitting = int(largest)  # with several processes: average while computing
+    means = compute_gradients(state, parts, counts, int(largest))
+    found = {name: w.grad.clone() for name, w in model.named_parameters() if w.grad is not None}
+    return {name: float(value) for name, value in means.items()}, found
 
 
 def report_steps(steps) -> list:

@@ -114,7 +114,7 @@ def new_state(
 ) -> TrainState:
     model = model or tiny_bert()
     learner = wrap_distributed(
-        Learner(model, objective), distributed, strategy=way, blocks=model.blocks
+        Learner(model, objective), distributed, strategy=way, blocks=getattr(model, "blocks", ())
     )
     how = made(model) if made else build_optimizer(model, OptimizerConfig(lr=rate))
     return TrainState(learner, model, how, LoopConfig(**config), distributed)

@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 REDUCED = [
     (r"^num_layers = \d+", "num_layers = 1"),
     (r'^(family = "elmo")\npreset = "\w+"', r'\1\npreset="tiny"'),
-    (r"^batch_size = 256", "batch_size = 4"),
+    (r"^batch_size = (256|512)", "batch_size = 4"),
     (
-        r'^(family = "diffusion")\npreset = "mini"\nimage_size = 64',
+        r'^(family = "(?:diffusion|clip)")\npreset = "mini"\nimage_size = 64',
         r'\1\npreset="tiny"\nimage_size = 16',
     ),
     (r'^preset = "\w+"', 'preset = "tiny"\nnum_layers = 4\nhidden_size = 32'),

@@ -12,7 +12,6 @@ predicts noise is trained in its latents. The run's folder is the model's folder
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cloze.checkpoint.atomic import lock_folder
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.images.augment import Augmentation
-from cloze.data.images.image_set import CAPTIONS_FILE, ImageBatch, ImageBatches, ImageSet
-from cloze.data.images.read import CaptionColumns, read_images
-from cloze.data.sources import Source, Sources
+from cloze.data.images.image_set import ImageBatch, ImageBatches, ImageSet
+from cloze.data.sources import Sources
 from cloze.device import resolve_device
-from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, write_json
 from cloze.make.best_model import fit_best, new_state
+from cloze.make.image_run import (
+    ImageRun,
+    copy_text_encoder,
+    resume_image_run,
+    start_image_run,
+)
 from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.run_folder import check_extras, prepare_folder, start_run
-from cloze.make.sources import check_can_reread, name_sources, resolve_model_name, resolve_sources
 from cloze.make.stored_images import store_latents, store_pixels
 from cloze.models.configs.nested import NestedConfig
 from cloze.models.diffusion import Diffusion
@@ -53,9 +53,9 @@ from cloze.train.fit import one_batch_each
 from cloze.train.forward_context import run_eagerly
 from cloze.train.loop import evaluate_objective
 from cloze.train.result import RunResult
-from cloze.train.run_files import DATA_FACTS, FINISHED
+from cloze.train.run_files import FINISHED
 
-IMAGES, AUTOENCODER = "images", "autoencoder"  # folders inside of the run's
+AUTOENCODER = "autoencoder"  # the folder of the first stage inside of the run's
 _SCALE_IMAGES = 256  # from which the scale of latents is measured
 
 
@@ -76,16 +76,11 @@ def pretrain_diffusion(
         force: overwrite what is in `out`.
         callbacks: what is called while the run is prepared and trained.
     """
-    check_extras(recipe.run)
-    images = resolve_sources(sources, recipe.data.sources)
-    named = _name_paths(replace(recipe, data=replace(recipe.data, sources=name_sources(images))))
-    resolve_device(recipe.run.device)
-    with start_run(out, force=force) as folder:
-        text = _load_text_encoder(named)
-        prepare_folder(folder, named.to_file(), subfolders=(AUTOENCODER,))
-        for left in (folder / IMAGES / CAPTIONS_FILE, folder / AUTOENCODER / FINISHED):
-            left.unlink(missing_ok=True)
-        return _Run(folder, named, images, text, callbacks or CallbackList()).train()
+    with start_image_run(
+        sources, out, recipe, force=force, callbacks=callbacks, subfolders=(AUTOENCODER,)
+    ) as run:
+        (run.folder / AUTOENCODER / FINISHED).unlink(missing_ok=True)
+        return _Run(run).train()
 
 
 def resume_diffusion(
@@ -96,55 +91,38 @@ def resume_diffusion(
     callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Continue the run in a folder with its recipe; images that were decoded are not read again."""
-    check_extras(recipe.run)
-    images = resolve_sources(sources, recipe.data.sources)
-    folder = Path(out)
-    if not (folder / IMAGES / CAPTIONS_FILE).is_file():
-        check_can_reread(images)
-    with lock_folder(folder):
-        text = _load_text_encoder(recipe)
-        return _Run(folder, recipe, images, text, callbacks or CallbackList()).train()
-
-
-def _name_paths(recipe: DiffusionRecipe) -> DiffusionRecipe:
-    if recipe.model.init_from is not None:
-        raise ConfigError(
-            "a diffusion model cannot be continued (model.init_from)", fix="train a new one"
-        )
-    encoder = recipe.text_encoder
-    name = resolve_model_name(encoder.init_from) if encoder.init_from else ""
-    return replace(recipe, text_encoder=replace(encoder, init_from=name))
-
-
-def _load_text_encoder(recipe: DiffusionRecipe) -> Model | None:
-    name = recipe.text_encoder.init_from
-    if not name:
-        return None
-    model = load(name, device="cpu", quiet=True)
-    if model.family.kind != "encoder" or model.is_causal:
-        raise ConfigError(
-            f"{name} is {model.family.description}, which cannot encode captions",
-            fix="use an encoder such as cloze-en",
-        )
-    return model
+    with resume_image_run(out, recipe, sources=sources, callbacks=callbacks) as run:
+        return _Run(run).train()
 
 
 @dataclass(frozen=True)
 class _Run:
     """The two stages of a run."""
 
-    folder: Path
-    recipe: DiffusionRecipe
-    sources: Sequence[Source]
-    text: Model | None
-    callbacks: CallbackList
+    run: ImageRun[DiffusionRecipe]
+
+    @property
+    def folder(self) -> Path:
+        return self.run.folder
+
+    @property
+    def recipe(self) -> DiffusionRecipe:
+        return self.run.recipe
+
+    @property
+    def images(self) -> ImageSet:
+        return self.run.images
+
+    @property
+    def callbacks(self) -> CallbackList:
+        return self.run.callbacks
 
     def train(self) -> RunResult:
         model = self._build_model()
         device = resolve_device(self.recipe.run.device)
         model.module.to(device)
         train, dev = self.images.split(self.recipe.data.hold_out)
-        self._log_data(model, train, dev)
+        self.run.log_data(train, dev, model.module.denoiser, "the network")
         if model.module.autoencoder is not None:
             stopped = self._train_autoencoder(model, train, dev)
             if stopped is not None:
@@ -157,34 +135,8 @@ class _Run:
         self.callbacks.on_train_end(result)
         return result
 
-    @cached_property
-    def images(self) -> ImageSet:
-        folder, data = self.folder / IMAGES, self.recipe.data
-        if (folder / CAPTIONS_FILE).is_file():
-            return ImageSet.open(folder)
-        skipped: list[InputError] = []
-        columns = CaptionColumns(
-            image=data.image_column, caption=data.caption_column, group=data.group_column
-        )
-        on_error: Any = skipped.append if data.skip_broken else "raise"
-        examples = read_images(
-            list(self.sources), captions=data.captions, columns=columns, on_error=on_error
-        )
-        found = ImageSet.prepare(
-            examples,
-            self.recipe.model.new_config.image_size,
-            folder,
-            on_error=on_error,
-            progress=self.callbacks.on_progress,
-        )
-        for error in skipped[:10]:
-            self.callbacks.on_log(f"skipped: {error.problem}")
-        if skipped:
-            self.callbacks.on_log(f"{len(skipped):,} images were skipped")
-        return found
-
     def _build_model(self) -> Model:
-        config, text = self.recipe.model.new_config, self.text
+        config, text = self.recipe.model.new_config, self.run.text
         rng = torch.Generator().manual_seed(self.recipe.run.seed)
         vocab_size = 1 if text is None else text.config.vocab_size
         nested = None if text is None else NestedConfig(text.config)
@@ -194,18 +146,8 @@ class _Run:
         module = model.module
         module.requires_grad_(False)
         if text is not None:
-            found = {n: w for n, w in text.module.state_dict().items() if "task_heads" not in n}
-            module.text_encoder.load_state_dict(found, strict=False)
+            copy_text_encoder(module.text_encoder, text)
         return model
-
-    def _log_data(self, model: Model, train: Any, dev: Any) -> None:  # noqa: ANN401
-        count = sum(weight.numel() for weight in model.module.denoiser.parameters())
-        self.callbacks.on_log(
-            f"{len(train):,} images to train on, {len(dev):,} held out; "
-            f"{count:,} parameters of the network"
-        )
-        facts = {"images": len(self.images), "training": len(train), "held_out": len(dev)}
-        write_json(self.folder / DATA_FACTS, facts)
 
     def _train_autoencoder(self, model: Model, train: Any, dev: Any) -> RunResult | None:  # noqa: ANN401
         """The first stage; its result if it was stopped by a signal."""
@@ -316,7 +258,7 @@ class _Run:
             indices=indices,
             tokenizer=model.tokenizer if loss == DIFFUSION_LOSS else None,
             batch_size=min(run.batch_size, len(indices)),
-            max_length=model.config.max_text_length,
+            max_length=model.config.longest_text,
             loss=loss,
             seed=run.seed,
             caption_dropout=run.caption_dropout,

@@ -12,7 +12,7 @@ from cloze.files import PathLike
 from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.make.recipe.images import DiffusionRecipe
+from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
 from cloze.make.recipe.language_models import LanguageModelRecipe, TranslationRecipe
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.retro import RetroRecipe
@@ -29,6 +29,7 @@ ON_RAW_TEXT: dict[type[Any], str] = {
     DistillRecipe: "cloze.make.pretrain.job:resume_encoder",
     LanguageModelRecipe: "cloze.make.language_model:resume_language",
     DiffusionRecipe: "cloze.make.diffusion:resume_diffusion",
+    ClipRecipe: "cloze.make.clip:resume_clip",
 }
 ON_EXAMPLES: dict[type[Any], str] = {
     FinetuneRecipe: "cloze.make.finetune.encoder:resume_finetune",

@@ -119,6 +119,20 @@ METRICS: Mapping[str, Metric] = {
     "reconstruction": Metric(
         label="reconstruction error", format=_format_precise, result="held-out error"
     ),
+    "clip_loss": Metric(label="contrastive loss", format=_format_loss, terms=("clip",)),
+    "clip_accuracy": Metric(
+        label="captions found", format=format_percent, terms=("clip.accuracy",)
+    ),
+    "recall_at_1": Metric(label="recall@1", format=format_percent, result="recall@1"),
+    "recall_at_5": Metric(label="recall@5", format=format_percent, result="recall@5"),
+    "chance_recall_at_1": Metric(
+        label="recall@1 by chance", format=format_percent, result="recall@1 by chance"
+    ),
+    **{
+        f"{name}_recall_at_{k}": Metric(label=f"{label} recall@{k}", format=format_percent)
+        for name, label in (("text_to_image", "text → image"), ("image_to_text", "image → text"))
+        for k in (1, 5)
+    },
     # labelled data (cloze.metrics.scorer)
     "accuracy": Metric(
         label="accuracy",

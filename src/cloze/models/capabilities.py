@@ -162,6 +162,7 @@ def dual_encoder_capabilities(contents: Contents) -> dict[str, str]:  # noqa: AR
         "classify": "the label of an image among those that you name (zero-shot)",
         "similarity": "the cosine of the vectors of texts, or of texts and images",
         "index": "an index of images, which `search` searches by a text or an image",
+        "evaluate": "recall of images for captions and of captions for images",
         **_TEXT,
     }
 

@@ -16,6 +16,8 @@ from cloze.nn.pooling import pool_masked
 from cloze.nn.resnet import ResNet
 from cloze.nn.vit import VisionTransformer
 
+_MIDDLE = 127.5  # of the values of a pixel
+
 
 class Clip(nn.Module):
     """Two encoders with a projection each, and the learned factor of the similarities."""
@@ -58,13 +60,15 @@ class Clip(nn.Module):
 
     def normalize_pixels(self, images: Tensor) -> Tensor:
         """What `embed_images` reads, from values of 0 … 255: b y x 3 -> b 3 y x."""
-        dtype, device = self.logit_scale.dtype, images.device
+        return self.standardize(images.permute(0, 3, 1, 2).float() / _MIDDLE - 1)
+
+    def standardize(self, images: Tensor) -> Tensor:
+        """The same from values in [−1, 1]: (x − mean) / std, b 3 y x."""
         mean, std = (
-            torch.tensor(values, dtype=torch.float32, device=device)
+            torch.tensor(values, dtype=torch.float32, device=images.device)[:, None, None]
             for values in (self.config.image_mean, self.config.image_std)
         )
-        scaled = (images.float() / 255 - mean) / std
-        return scaled.permute(0, 3, 1, 2).to(dtype)
+        return ((images - (2 * mean - 1)) / (2 * std)).to(self.logit_scale.dtype)
 
     @property
     def text_size(self) -> int:

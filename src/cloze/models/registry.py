@@ -395,6 +395,7 @@ for _family in (
         layout="cloze.interop.clip:CLIP",
         capabilities=dual_encoder_capabilities,
         model_types=("cloze-clip", "vision-text-dual-encoder"),
+        recipe="clip",
     ),
 ):
     register(_family)

@@ -42,7 +42,7 @@ class MultipleNegativesLoss:
     row, is no negative and is left out.
     """
 
-    scale: float = 20.0
+    scale: float | Tensor = 20.0  # a tensor: a learned one
     symmetric: bool = False
 
     def __call__(self, vectors: Tensor, layout: PairLayout) -> LossOutput:

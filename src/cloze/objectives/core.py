@@ -80,6 +80,7 @@ class JointOutput(NamedTuple):
 
     vectors: Tensor  # b d
     terms: Terms
+    loss_weights: tuple[Tensor, ...] = ()  # see `JointObjective.get_loss_weights`
 
 
 @runtime_checkable
@@ -94,7 +95,16 @@ class JointObjective(Protocol):
         """The vectors and the terms of a part."""
         ...
 
-    def compute_loss(self, vectors: Tensor, batch: Any) -> Terms:  # noqa: ANN401
+    def get_loss_weights(self, model: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+        """Weights of the model that the loss itself reads, such as a learned temperature."""
+        ...
+
+    def compute_loss(
+        self,
+        vectors: Tensor,
+        batch: Any,  # noqa: ANN401
+        loss_weights: tuple[Tensor, ...] = (),
+    ) -> Terms:
         """The loss of the vectors of the whole batch (v d), times its number of targets."""
         ...
 

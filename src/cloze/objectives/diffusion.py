@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze.data.images.augment import apply_changes
 from cloze.data.images.image_set import ImageBatch
@@ -73,7 +73,7 @@ def _autoencoder_objective(
     return {AUTOENCODER_LOSS: loss.sum(), f"{AUTOENCODER_LOSS}.squared_error": squared.sum()}
 
 
-def place_images(model: Diffusion, batch: ImageBatch | DeviceBatch) -> DeviceBatch:
+def place_images(model: nn.Module, batch: ImageBatch | DeviceBatch) -> DeviceBatch:
     """The arrays of a batch on the device of the model."""
     if isinstance(batch, DeviceBatch):
         return batch

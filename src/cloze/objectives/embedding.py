@@ -52,7 +52,16 @@ class EmbeddingObjective:
         vectors = self._embed_row(model, row)
         return JointOutput(vectors, self._mlm_terms(model, batch, row, rng))
 
-    def compute_loss(self, vectors: Tensor, batch: PairBatch) -> Terms:
+    def get_loss_weights(self, model: Encoder) -> tuple[Tensor, ...]:  # noqa: ARG002
+        """None: the scale of the similarities is a setting."""
+        return ()
+
+    def compute_loss(
+        self,
+        vectors: Tensor,
+        batch: PairBatch,
+        loss_weights: tuple[Tensor, ...] = (),  # noqa: ARG002
+    ) -> Terms:
         """The loss of all vectors of the batch (v d), times the number of its rows."""
         return self.compute_layout_loss(vectors, batch.layout)
 

@@ -127,8 +127,16 @@ CHARTS = (
         note=_DEV,
     ),
     Chart(
+        title="Recall",
+        metrics=("recall_at_1", "recall_at_5"),
+        include=(0,),
+        lines="held out",
+        baselines=("chance_recall_at_1",),
+        note="Held-out images and captions that find each other, mean of both directions.",
+    ),
+    Chart(
         title="Contrastive loss",
-        metrics=("embed_loss",),
+        metrics=("embed_loss", "clip_loss"),
         lines="training",
         note="Without the masked-LM loss.",
     ),
@@ -191,6 +199,8 @@ _FACTS = (
     *(
         "diffusion",
         "reconstruction",
+        "recall_at_1",
+        "recall_at_5",
         *_RANKING,
         *_SCORES,
         *_CORRELATIONS,

@@ -46,17 +46,19 @@ _HELD_OUT = (
     "teacher_accuracy",
     *("nsp_accuracy", "sop_accuracy", "detection_accuracy", "all_original_baseline", "cosine_loss"),
     *("accuracy", "majority_baseline", "chance_baseline", "bleu", "score", "no_answer_baseline"),
-    *("rouge_l", "lead_3_rouge_l", "diffusion", "reconstruction"),
+    *("rouge_l", "lead_3_rouge_l", "diffusion", "reconstruction", "recall_at_1"),
 )
 # Rows of the panel, with the values on training and held-out data side by side.
 _ROWS = (
     *("loss", "mlm_loss", "lm_loss", "nsp_loss", "sop_loss", "soft_loss", "cosine_loss"),
     *("mlm_accuracy", "lm_accuracy", "nsp_accuracy", "sop_accuracy", "detection_accuracy"),
     *("accuracy", "bleu", "rouge_l", "score", "lr", "grad_norm", "tokens_per_second"),
-    *("diffusion", "reconstruction", "images_per_second"),
+    *("diffusion", "reconstruction", "clip_loss", "recall_at_1", "images_per_second"),
 )
 # Where one of these is measured, "score" repeats it and is not a fraction.
-_SELECTION_METRICS = {"bleu", "perplexity", "rouge_l", "diffusion", "reconstruction"}
+_SELECTION_METRICS = {
+    *("bleu", "perplexity", "rouge_l", "diffusion", "reconstruction", "recall_at_1"),
+}
 
 
 class AsciiOnly:

@@ -11,6 +11,7 @@
 | model that summarizes | texts and summaries | ROUGE, beside that of the first three sentences |
 | word vectors | analogies, rated pairs of words | accuracy, correlation |
 | word vectors | rated pairs of texts | correlation of the ratings with the cosines |
+| CLIP | images with captions | recall@1 and @5 of captions for images and of images for captions |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
@@ -85,6 +86,10 @@ EVALUATORS: dict[str, Evaluator] = {  # by `evaluation_kind`
     "words": Evaluator(
         function="cloze.tasks.evaluate_word_vectors:evaluate_word_vectors", options=()
     ),
+    "image_text": Evaluator(
+        function="cloze.tasks.evaluate_image_text:evaluate_image_text",
+        options=("text_column", "skip_bad"),
+    ),
 }
 
 
@@ -123,7 +128,8 @@ def evaluate(
             without a task running text, or pairs of texts with a number each; for a language model
             text with one sentence per line; for a translator or a model that summarizes two files,
             source and target, or tables with a column for each; for word vectors files of analogies
-            (`a b c d`, `: section`) and of rated pairs of words, or rated pairs of texts.
+            (`a b c d`, `: section`) and of rated pairs of words, or rated pairs of texts; for a
+            CLIP images with captions, as `pretrain` reads them.
         name: of the model in the result. Default: the folder as it was given.
         truncation: for texts that are too long: head, tail, head+tail, window or error. Default:
             the setting of the folder, else head.

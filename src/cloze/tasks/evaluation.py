@@ -50,6 +50,7 @@ KINDS = {  # kinds of evaluation, and the description of their models
     "translator": "a translator",
     "summarizer": "a model that summarizes",
     "words": "a set of word vectors",
+    "image_text": "a CLIP",
 }
 MAX_MATRIX_LABELS = 40
 PAGE_ERRORS = 50  # default number of errors on a page
@@ -383,6 +384,7 @@ _KIND_OF_FAMILY: dict[Kind, str] = {
     "translator": "translator",
     "word_vectors": "words",
     "language_model": "language",
+    "dual_encoder": "image_text",
 }
 
 

@@ -151,7 +151,7 @@ def encode_prompts(model: Model, texts: Sequence[str]) -> Prompts:
     rows = torch.tensor([different.index(text) for text in texts], device=model.device)
     encoded = []
     for some in (different, [""]):
-        ids, mask = encode_captions(model.tokenizer, some, model.config.max_text_length)
+        ids, mask = encode_captions(model.tokenizer, some, model.config.longest_text)
         on_device = torch.from_numpy(mask).to(model.device)
         states = model.module.encode_text(torch.from_numpy(ids).to(model.device), on_device)
         encoded += [states, on_device]

@@ -45,8 +45,8 @@ def compute_text_vectors(
 ) -> Tensor:
     """The vectors of texts: n -> n d, in float32; long texts are truncated."""
     length = model.max_length
-    found = model.tokenizer.encode_batch(texts, max_length=length)
-    sequences = [one.ids[:length] for one in found]
+    found = model.tokenizer.encode_batch(texts, max_length=length, truncation="head")
+    sequences = [one.ids for one in found]
     return compute_sequence_vectors(model, sequences, batch_size=batch_size, normalize=normalize)
 
 
@@ -61,7 +61,9 @@ def compute_sequence_vectors(
     module, found = model.module, []
     with torch.inference_mode(), eval_mode(module):
         for first in range(0, len(sequences), batch_size):
-            ids, mask = pad_captions(model.tokenizer, sequences[first : first + batch_size])
+            ids, mask = pad_captions(
+                model.tokenizer, sequences[first : first + batch_size], model.max_length
+            )
             placed = (torch.from_numpy(array).to(model.device) for array in (ids, mask))
             found.append(module.embed_texts(*placed).float())
     return _finish(found, model, normalize)

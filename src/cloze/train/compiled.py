@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.compiler import config as compiler
 
+from cloze.models.clip import Clip
 from cloze.models.diffusion import Diffusion
 from cloze.nn.encoder import Encoder
 from cloze.nn.fuse import fuse
@@ -49,6 +50,12 @@ def compile_diffusion(model: Diffusion, trained: Sequence[nn.Module]) -> None:
             compile_encoders(model.text_encoder)
     for part in parts:
         part.compile(dynamic=False, options=_OPTIONS)
+
+
+def compile_clip(model: Clip) -> None:
+    """Compile both encoders of a CLIP; shapes are assumed to be static."""
+    compile_encoders(model.text_encoder)
+    model.vision_encoder.compile(dynamic=False, options=_OPTIONS)
 
 
 def _compile(model: Encoder) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from cloze.nn.utils import capture_graph
 from cloze.objectives.core import ArrayBatch, Batch, DeviceBatch, copy_to_device, get_count_name
 from cloze.train.forward_context import autocast, seed_rng
+from cloze.train.joint_gradients import find_joint_objective
 from cloze.train.memory import is_out_of_memory
 from cloze.train.state import TrainState
 from cloze.train.step import StepOutput
@@ -120,6 +121,7 @@ def _can_capture(state: TrainState, micro: Sequence[Batch]) -> bool:
         and state.distributed.world_size == 1
         and len(micro) == 1
         and isinstance(micro[0], ArrayBatch)
+        and find_joint_objective(state.learner) is None
         and all(isinstance(group["lr"], Tensor) for group in state.optimizer.param_groups)
     )
 

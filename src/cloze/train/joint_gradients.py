@@ -10,6 +10,9 @@ pass.
 Parts are the micro-batches of a step. So when memory runs out, parts become smaller, and the loss
 stays the same. Several processes compute the loss of the vectors of all of them.
 
+A loss may have weights of its own, such as a learned temperature. Every process computes their
+whole gradient; it is added with its last part, where the gradients of processes are averaged.
+
 v vectors of the global batch, b those of a part, d their size.
 """
 
@@ -52,7 +55,8 @@ def accumulate_joint_gradients(
             own = [outputs[0].vectors.detach()]
         else:
             outputs, own = [], joint.embed_parts()
-    means, gradients = joint.compute_loss(own, counts)
+    means, gradients, weight_gradients = joint.compute_loss(own, counts)
+    world_size = state.distributed.world_size
     for index, (part, gradient) in enumerate(zip(parts, gradients, strict=True)):
         is_averaged = average and index == len(parts) - 1
         with joint.seed(index) as rng, _average_if(state, is_averaged):
@@ -64,8 +68,11 @@ def accumulate_joint_gradients(
             }
             losses = [term for term in terms.values() if term.requires_grad]
             # the gradient of this number is that of the loss, and DDP averages over processes
-            surrogate = (output.vectors * gradient).sum()
-            (torch.stack([surrogate, *losses]).sum() * state.distributed.world_size).backward()
+            surrogates = [(output.vectors * gradient).sum()]
+            if index == len(parts) - 1:
+                pairs = zip(output.loss_weights, weight_gradients, strict=True)
+                surrogates += [(weight * found).sum() / world_size for weight, found in pairs]
+            (torch.stack([*surrogates, *losses]).sum() * world_size).backward()
         for name, term in terms.items():
             if counts[get_count_name(name)]:
                 means[name] = means[name] + term.detach() if name in means else term.detach()
@@ -102,8 +109,11 @@ class _JointStep:
 
     def compute_loss(
         self, own: list[Tensor], counts: Mapping[str, float]
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """This process's part of the means, and the gradient of the vectors of each part."""
+    ) -> tuple[dict[str, Tensor], list[Tensor], list[Tensor]]:
+        """This process's part of the means, and the gradients of the loss.
+
+        They are those of the vectors of each part, and of the weights of the loss itself.
+        """
         device, distributed = self._state.device, self._state.distributed
         indices = [copy_to_device(part.vectors, device) for part in self._parts]
         vectors = own[0].new_zeros(self._parts[0].num_vectors + 1, own[0].shape[1])
@@ -112,14 +122,19 @@ class _JointStep:
         vectors = vectors[:-1]
         # every vector is that of one process, and zero in the others: the sum gathers them exactly
         vectors = distributed.all_reduce(vectors.contiguous()).detach().requires_grad_()
-        terms = self._objective.compute_loss(vectors, self._parts[0])
+        weights = tuple(
+            one.detach().requires_grad_()
+            for one in self._objective.get_loss_weights(self._state.model)
+        )
+        terms = self._objective.compute_loss(vectors, self._parts[0], weights)
         means = {name: total / counts[get_count_name(name)] for name, total in terms.items()}
         loss = torch.stack([mean for mean in means.values() if mean.requires_grad]).sum()
-        (gradient,) = torch.autograd.grad(loss, vectors)
+        gradient, *weight_gradients = torch.autograd.grad(loss, (vectors, *weights))
         gradient = torch.cat([gradient, torch.zeros_like(gradient[:1])])
         # all processes compute the same loss, and what they report is added
         shares = {name: mean.detach() / distributed.world_size for name, mean in means.items()}
-        return shares, [gradient[index % len(gradient)] for index in indices]
+        own_gradients = [gradient[index % len(gradient)] for index in indices]
+        return shares, own_gradients, weight_gradients
 
 
 def _is_compiled(model: nn.Module) -> bool:

@@ -100,7 +100,7 @@ def test_stored_latents_are_those_of_the_images(tmp_path):
     images = ImageSet.prepare(drawings(9), 16, tmp_path / "set")
     stored = store_latents(images, module, torch.device("cpu"), batch_size=4)
     shared = {"data": images, "indices": np.arange(9), "tokenizer": tiny_model("mlm").tokenizer}
-    shared |= {"batch_size": 5, "max_length": 12, "loss": "diffusion"}
+    shared |= {"batch_size": 5, "max_length": 24, "loss": "diffusion"}
     plain, quick = ImageBatches(**shared), ImageBatches(**shared, stored=stored, text_width=24)
     samples = [read_samples(module, place_images(module, one.batch(3))) for one in (plain, quick)]
     assert torch.allclose(*samples, atol=1e-5)

@@ -123,8 +123,11 @@ def test_out_of_memory_makes_parts_smaller_and_keeps_the_loss():
             self.check(batch)
             return self.inner(model, batch, rng)
 
-        def compute_loss(self, vectors, batch):
-            return self.inner.compute_loss(vectors, batch)
+        def get_loss_weights(self, model):
+            return self.inner.get_loss_weights(model)
+
+        def compute_loss(self, vectors, batch, loss_weights=()):
+            return self.inner.compute_loss(vectors, batch, loss_weights)
 
         def check(self, batch):
             if batch.size > self.most:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.data.images.augment import Augmentation, Changes
+from cloze.data.images.decode import Resize
 from cloze.data.images.read import ImageExample
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.sources import OnError, get_error_handler
@@ -31,6 +32,7 @@ PIXELS_FILE, CAPTIONS_FILE = "images.npy", "captions.json"
 _CHUNK = 256  # images decoded at a time
 _MAX_KEYWORDS = 3  # that are added to a caption
 _BUCKETS = 1000  # of groups, for the split
+_TRUNCATION = "head"  # of captions that are too long
 _MULTIPLE = 8  # of the number of tokens: few shapes, of which each has its CUDA graph
 
 
@@ -53,6 +55,7 @@ class ImageSet:
         size: int,
         folder: Path,
         *,
+        resize: Resize = "pad",
         on_error: OnError = "raise",
         progress: Callable[[str, int, int | None], object] = lambda *_: None,
     ) -> "ImageSet":
@@ -62,6 +65,7 @@ class ImageSet:
             examples: what `read_images` gives.
             size: width and height.
             folder: for the pixels and captions; it is complete when the captions are written.
+            resize: see `decode_image`.
             on_error: "raise", or a function for the error of each image that cannot be decoded.
             progress: called with the stage, and the number of images.
         """
@@ -79,7 +83,7 @@ class ImageSet:
             file.write(_make_header(header, 0, size))
             while chunk := list(islice(stream, _CHUNK)):
                 for example, found in zip(
-                    chunk, pool.map(lambda one: _load(one, size), chunk), strict=True
+                    chunk, pool.map(lambda one: _load(one, size, resize), chunk), strict=True
                 ):
                     if isinstance(found, InputError):
                         report(found)
@@ -132,9 +136,9 @@ def _make_header(described: Mapping[str, Any], count: int, size: int) -> bytes:
     return stream.getvalue()
 
 
-def _load(example: ImageExample, size: int) -> NDArray[np.uint8] | InputError:
+def _load(example: ImageExample, size: int, resize: Resize) -> NDArray[np.uint8] | InputError:
     try:
-        return example.load(size)
+        return example.load(size, resize=resize)
     except InputError as error:
         return error
 
@@ -172,17 +176,18 @@ class ImageBatch:
     def split(self, parts: int) -> Sequence[Self]:
         """Up to `parts` batches with about equally many images."""
         borders = np.unique(np.linspace(0, self.size, parts + 1).round().astype(int))
-        return [
-            replace(
-                self,
-                images=None if self.images is None else self.images[first:last],
-                input_ids=self.input_ids[first:last],
-                attention_mask=self.attention_mask[first:last],
-                sample_ids=self.sample_ids[first:last],
-                changes=None if self.changes is None else self.changes[first:last],
-            )
-            for first, last in pairwise(borders)
-        ]
+        return [self.select(slice(first, last)) for first, last in pairwise(borders)]
+
+    def select(self, chosen: slice) -> Self:
+        """The batch with some of its images."""
+        return replace(
+            self,
+            images=None if self.images is None else self.images[chosen],
+            input_ids=self.input_ids[chosen],
+            attention_mask=self.attention_mask[chosen],
+            sample_ids=self.sample_ids[chosen],
+            changes=None if self.changes is None else self.changes[chosen],
+        )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """What the objectives read; of stored images, their indices."""
@@ -227,7 +232,11 @@ class ImageBatches:
         rng = make_generator(self.seed, number, Purpose.IMAGES)
         captions = [self._write_caption(n, rng) for n in chosen]
         tokens, mask = encode_captions(
-            self.tokenizer, captions, self.max_length, width=self.text_width
+            self.tokenizer,
+            captions,
+            self.max_length,
+            width=self.text_width,
+            truncation=_TRUNCATION,
         )
         return ImageBatch(
             images=None if self.stored is not None else self._read_pixels(chosen),
@@ -259,7 +268,8 @@ class ImageBatches:
             ", ".join([caption, *words])
             for caption, words in zip(self.data.captions, longest, strict=True)
         ]
-        return encode_captions(self.tokenizer, texts, self.max_length)[0].shape[1]
+        found, _ = encode_captions(self.tokenizer, texts, self.max_length, truncation=_TRUNCATION)
+        return found.shape[1]
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         return make_generator(self.seed, epoch, Purpose.ORDER).permutation(self.indices)
@@ -275,23 +285,29 @@ class ImageBatches:
 
 
 def encode_captions(
-    tokenizer: Tokenizer | None, captions: Sequence[str], max_length: int, *, width: int = 0
+    tokenizer: Tokenizer | None,
+    captions: Sequence[str],
+    max_length: int,
+    *,
+    width: int = 0,
+    truncation: str | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Padded token ids and their mask, b s each; without a tokenizer there are no tokens.
 
-    Rows have at least `width` tokens.
+    Rows have at least `width` tokens, and at most `max_length`; without a `truncation` a longer
+    caption is an error.
     """
     if tokenizer is None:
         return np.zeros((len(captions), 0), np.int64), np.zeros((len(captions), 0), bool)
-    rows = [one.ids[:max_length] for one in tokenizer.encode_batch(captions, max_length=max_length)]
-    return pad_captions(tokenizer, rows, width)
+    encoded = tokenizer.encode_batch(captions, max_length=max_length, truncation=truncation)
+    return pad_captions(tokenizer, [one.ids for one in encoded], max_length, width)
 
 
 def pad_captions(
-    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], width: int = 0
+    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], max_length: int, width: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Token ids of one width, at least `width`, and their mask, b s each."""
-    width = max(width, -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE)
+    """Token ids of one width, at least `width` and at most `max_length`, and their mask, b s each."""
+    width = min(max_length, max(width, -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE))
     ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
     mask = np.zeros((len(rows), width), bool)
     for n, row in enumerate(rows):

@@ -8,6 +8,7 @@
 | word2vec | word2vec | `make/word2vec.py` |
 | language models: nnlm, lstm, elmo | nnlm, lstm, awd-lstm, elmo | `make/language_model.py` |
 | diffusion (images) | diffusion | `make/diffusion.py` |
+| clip (images) | clip | `make/clip.py` |
 """
 
 from __future__ import annotations  # `help` shows types by their short names
@@ -20,7 +21,7 @@ from cloze.data.sources import Sources, collect_sources
 from cloze.files import PathLike
 from cloze.make.recipe.classes import Recipe
 from cloze.make.recipe.complete import complete_pretraining
-from cloze.make.recipe.images import DiffusionRecipe
+from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
 from cloze.make.recipe.keywords import PretrainOptions
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.option_help import document_options
@@ -39,6 +40,7 @@ JOBS: dict[type[Any], str] = {
     NGramRecipe: "cloze.make.ngram:pretrain_ngram",
     Word2VecRecipe: "cloze.make.word2vec:pretrain_word2vec",
     DiffusionRecipe: "cloze.make.diffusion:pretrain_diffusion",
+    ClipRecipe: "cloze.make.clip:pretrain_clip",
 }
 
 

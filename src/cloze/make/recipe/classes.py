@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 from cloze.checkpoint.task import TARGET_TASKS
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.finetune import FinetuneRecipe
-from cloze.make.recipe.images import DiffusionRecipe
+from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
 from cloze.make.recipe.language_models import (
     LanguageModelRecipe,
     NGramRecipe,
@@ -26,6 +26,7 @@ Recipe: TypeAlias = (
     | NGramRecipe
     | Word2VecRecipe
     | DiffusionRecipe
+    | ClipRecipe
     | FinetuneRecipe
     | EmbeddingRecipe
     | TranslationRecipe
@@ -40,6 +41,7 @@ PRETRAIN_CLASSES = (
     NGramRecipe,
     Word2VecRecipe,
     DiffusionRecipe,
+    ClipRecipe,
 )
 FINETUNE_CLASSES = (FinetuneRecipe, EmbeddingRecipe, TranslationRecipe)
 CLASSES: dict[Command, tuple[type[Any], ...]] = {
@@ -58,7 +60,7 @@ _CLASS_OF_KIND: dict[str, type[Any]] = {
     "translator": TranslationRecipe,
     "word_vectors": Word2VecRecipe,
     "image_generator": DiffusionRecipe,
-    "dual_encoder": DiffusionRecipe,
+    "dual_encoder": ClipRecipe,
 }
 
 

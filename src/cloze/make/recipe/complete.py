@@ -35,7 +35,7 @@ from cloze.make.recipe.classes import (
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.files import describe_source, read_values
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
-from cloze.make.recipe.images import DiffusionRecipe
+from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
 from cloze.make.recipe.keywords import RecipeOptions
 from cloze.make.recipe.language_models import (
     LanguageModelRecipe,
@@ -81,7 +81,14 @@ def complete_pretraining(
     family: str | None = None,
     options: Mapping[str, Any] | None = None,
     settings: Settings = (),
-) -> PretrainRecipe | LanguageModelRecipe | NGramRecipe | Word2VecRecipe | DiffusionRecipe:
+) -> (
+    PretrainRecipe
+    | LanguageModelRecipe
+    | NGramRecipe
+    | Word2VecRecipe
+    | DiffusionRecipe
+    | ClipRecipe
+):
     """The complete recipe of `pretrain`.
 
     Args:

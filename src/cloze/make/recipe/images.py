@@ -1,9 +1,10 @@
 """The recipes of models of images: CLIP and diffusion."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cloze.config import Config, Flag, Help, Range, to_mapping
+from cloze.errors import ConfigError
 from cloze.make.recipe.data import Files
 from cloze.make.recipe.model import ModelChoice
 from cloze.make.recipe.run import SelectingRun
@@ -78,6 +79,33 @@ class TextEncoderChoice(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClipTextEncoder(TextEncoderChoice):
+    """The model that reads captions, which is trained, too."""
+
+    init_from: Annotated[
+        str,
+        Help("Encoder of captions and its tokenizer: a folder or a built-in model"),
+        Flag("--text-encoder", "MODEL"),
+    ] = "cloze-en"
+    architecture: Annotated[
+        Literal["same", "clip-text"],
+        Help("same: that of init_from; clip-text: CLIP's own, from scratch, with its tokenizer"),
+    ] = "same"
+    preset: Annotated[str, Help("Size of the architecture clip-text")] = "mini"
+    from_scratch: Annotated[
+        bool, Help("Draw the weights of the text encoder at random"), Flag("--text-from-scratch")
+    ] = False
+    lr_factor: Annotated[
+        float, Range(0, 100), Help("Factor of the learning rate of a trained text encoder; 0: none")
+    ] = 0.1
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the text encoder has random weights."""
+        return self.from_scratch or self.architecture != "same"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImageRun(SelectingRun):
     """A run on images."""
 
@@ -94,6 +122,12 @@ class ImageRun(SelectingRun):
         bool | None,
         Help("Compile the model (default: on one GPU in bfloat16)"),
     ] = None
+
+    def is_fast(self, device_type: str) -> bool:
+        """Whether the networks are compiled on such a device."""
+        if self.fast is not None:
+            return self.fast
+        return device_type == "cuda" and DTYPE_NAMES[self.dtype] == "bfloat16"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +159,54 @@ class DiffusionRecipe(Config):
 
     def is_fast(self, device_type: str) -> bool:
         """Whether the networks are compiled on such a device."""
-        if self.run.fast is not None:
-            return self.run.fast
-        return device_type == "cuda" and DTYPE_NAMES[self.run.dtype] == "bfloat16"
+        return self.run.is_fast(device_type)
+
+    def to_file(self) -> dict[str, Any]:
+        """As the run's file has it."""
+        return to_mapping(self, from_data=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipRun(ImageRun):
+    """A run that trains a CLIP."""
+
+    ema_decay: Annotated[
+        float,
+        Range(0, below=1),
+        Help("Decay of the average of the weights that is saved (EMA); 0: the weights themselves"),
+    ] = 0.0
+    part_size: Annotated[
+        int | None,
+        Range(1, 1 << 20),
+        Help("Images in memory at a time; the loss compares those of the batch (default: all)"),
+    ] = None
+    eval_images: Annotated[
+        int, Range(1, 1 << 20), Help("Maximum number of held-out images in an evaluation")
+    ] = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipRecipe(Config):
+    """One CLIP."""
+
+    model: ModelChoice = field(default_factory=lambda: ModelChoice(family="clip"))
+    text_encoder: ClipTextEncoder = field(default_factory=ClipTextEncoder)
+    data: ImageData = field(default_factory=ImageData)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: Schedule = field(default_factory=Schedule)
+    run: ClipRun = field(default_factory=ClipRun)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.text_encoder.init_from:
+            raise ConfigError(
+                "text_encoder.init_from is empty, but a CLIP reads captions",
+                fix="name a model; for random weights add --text-from-scratch",
+            )
+
+    def is_fast(self, device_type: str) -> bool:
+        """Whether the networks are compiled on such a device."""
+        return self.run.is_fast(device_type)
 
     def to_file(self) -> dict[str, Any]:
         """As the run's file has it."""

@@ -126,6 +126,8 @@ class PretrainOptions(TypedDict, total=False):
     """NNLM and LSTM: table of captions by file name (default: beside the images, or their
     names).
     """
+    text_from_scratch: bool | None
+    """NNLM and LSTM: draw the weights of the text encoder at random (default False)."""
 
 
 class FinetuneOptions(TypedDict, total=False):
@@ -498,6 +500,7 @@ class RecipeOptions(TypedDict, total=False):
     threads: int | None
     text_encoder: PathLike | None
     captions: str | None
+    text_from_scratch: bool | None
     temperature: float | None
     num_layers: int | None
     family: str | None

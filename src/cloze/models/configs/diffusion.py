@@ -100,6 +100,12 @@ class DiffusionConfig(ModelConfig):
         return self.text is not None
 
     @property
+    def longest_text(self) -> int:
+        """The longest caption in tokens that the text encoder can read."""
+        limit = getattr(self.text and self.text.config, "max_positions", self.max_text_length)
+        return min(self.max_text_length, limit)
+
+    @property
     def sample_shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what the network denoises: pixels or latents."""
         if not self.latent_channels:
