@@ -306,7 +306,7 @@ def encode_captions(
 def pad_captions(
     tokenizer: Tokenizer, rows: Sequence[Sequence[int]], max_length: int, width: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Token ids of one width, at least `width` and at most `max_length`, and their mask, b s each."""
+    """Token ids of one width, from `width` to `max_length`, and their mask, b s each."""
     width = min(max_length, max(width, -(-max(map(len, rows)) // _MULTIPLE) * _MULTIPLE))
     ids = np.full((len(rows), width), tokenizer.pad_id or 0, np.int64)
     mask = np.zeros((len(rows), width), bool)
