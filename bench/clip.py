@@ -77,7 +77,7 @@ def train(
     }
     for setting in given.settings:
         key, _, value = setting.partition("=")
-        settings[key] = value
+        settings[key] = {"true": True, "false": False}.get(value, value)
     budget: dict[str, Any] = {"steps": 3} if given.tiny else {"minutes": given.minutes}
     return cloze.pretrain(
         examples,
@@ -91,6 +91,21 @@ def train(
         progress=False,
         **budget,
     )
+
+
+def train_or_retry(
+    out: Path, examples: Sequence[ImageExample], vision: str, text: str, given: argparse.Namespace
+) -> tuple[Any, bool]:
+    """The result, and whether the model may have been compiled: if that fails, it is not."""
+    try:
+        return train(out, examples, vision, text, given), given.device != "cpu"
+    except Exception as error:
+        if given.device == "cpu":
+            raise
+        print(f"{out.name}: {error}; again without compilation", flush=True)
+        plain = argparse.Namespace(**vars(given))
+        plain.settings = [*given.settings, "run.fast=false"]
+        return train(out, examples, vision, text, plain), False
 
 
 def classify_drawings(model: Model, tests: list[tuple[Drawing, np.ndarray]]) -> dict[str, float]:
@@ -122,12 +137,14 @@ def measure(
     for vision, text in product(given.vision, ("cloze-en", "fresh")):
         out = given.out / f"{data}-{vision}-{text}"
         begin = time.monotonic()
-        result = train(out, examples, vision, text, given)
-        row: dict[str, Any] = {
-            "data": data,
-            "vision": vision,
-            "text": text,
-            "training_images": sum(1 for _ in examples),
+        row: dict[str, Any] = {"data": data, "vision": vision, "text": text}
+        try:
+            result, row["is_compiled"] = train_or_retry(out, examples, vision, text, given)
+        except Exception as error:  # the other runs are still worth their time
+            print(f"{out.name}: {error}", flush=True)
+            continue
+        row |= {
+            "images": len(examples),
             "steps": result.steps,
             "images_per_second": result.tokens / result.seconds,
             "seconds_in_all": time.monotonic() - begin,
