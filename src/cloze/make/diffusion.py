@@ -10,7 +10,7 @@ predicts noise is trained in its latents. The run's folder is the model's folder
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,8 @@ class _Run:
         _restore_autoencoder(out, module)  # the best weights
         chosen = np.sort(train[:: max(1, len(train) // _SCALE_IMAGES)][:_SCALE_IMAGES])
         pixels = torch.from_numpy(self.images.pixels[chosen].copy()).to(model.device)
-        module.autoencoder.set_scale(scale_pixels(pixels))
+        with self._run_eagerly(model):
+            module.autoencoder.set_scale(scale_pixels(pixels))
         model.save_into(out)
         write_json(out / FINISHED, {"scores": dict(result.scores)})
         self.callbacks.on_log("stage 2 of 2: train the network that predicts noise")
@@ -190,7 +191,8 @@ class _Run:
             model.module.autoencoder.scale.requires_grad_(False)
         train, dev = stage
         is_fast = self.recipe.is_fast(model.device.type)
-        batches = self._make_batches(train, model, loss, is_fast=is_fast)
+        with self._run_eagerly(model):
+            batches = self._make_batches(train, model, loss, is_fast=is_fast)
         if is_fast:
             from cloze.train.compiled import compile_diffusion
 
@@ -200,8 +202,7 @@ class _Run:
         held_out = self._make_held_out(dev, batches)
 
         def evaluate() -> Mapping[str, float]:
-            # these batches may have other shapes than those that the model is compiled for
-            with average.swap_in(), run_eagerly() if is_fast else nullcontext():
+            with average.swap_in(), self._run_eagerly(model):
                 scores = evaluate_objective(state, held_out)
             return {**scores, "score": -scores[loss]}
 
@@ -227,6 +228,10 @@ class _Run:
             wrap_steps=lambda steps, _: average.average_steps(steps),
             unit="images",
         )
+
+    def _run_eagerly(self, model: Model) -> AbstractContextManager[object]:
+        """For batches of other shapes than those that the model is compiled for."""
+        return run_eagerly() if self.recipe.is_fast(model.device.type) else nullcontext()
 
     def _take_budget(self, loss: str, *, has_stages: bool) -> DiffusionRecipe:
         """The recipe with the part of the budget that a stage may spend."""

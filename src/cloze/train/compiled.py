@@ -25,9 +25,7 @@ def compile_encoders(learning: nn.Module) -> None:
     keep their names.
     """
     fuse(learning)
-    # first, global and local blocks, in training and evaluation, of a model and of a generator:
-    # beyond its limit torch would silently stop compiling
-    compiler.recompile_limit = max(compiler.recompile_limit, RECOMPILE_LIMIT)
+    _raise_recompile_limit()
     for part in learning.modules():
         if isinstance(part, Encoder):
             _compile(part)
@@ -41,6 +39,7 @@ def compile_diffusion(model: Diffusion, trained: Sequence[nn.Module]) -> None:
     Shapes are assumed to be static. The compiler chooses the memory layout of convolutions
     (channels last), and joins group norms with what surrounds them.
     """
+    _raise_recompile_limit()
     parts: list[nn.Module] = []
     if model.autoencoder is not None:
         parts += [model.autoencoder.encoder, model.autoencoder.decoder]
@@ -56,6 +55,15 @@ def compile_clip(model: Clip) -> None:
     """Compile both encoders of a CLIP; shapes are assumed to be static."""
     compile_encoders(model.text_encoder)
     model.vision_encoder.compile(dynamic=False, options=_OPTIONS)
+
+
+def _raise_recompile_limit() -> None:
+    """Allow versions for all uses; beyond its limit torch would silently stop compiling.
+
+    First, global and local blocks, in training and evaluation, of a model and of a generator; parts
+    of a diffusion model, in both of its stages.
+    """
+    compiler.recompile_limit = max(compiler.recompile_limit, RECOMPILE_LIMIT)
 
 
 def _compile(model: Encoder) -> None:
