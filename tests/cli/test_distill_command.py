@@ -59,6 +59,7 @@ def test_from_a_teacher_to_a_student_and_on(run, teacher, text, tmp_path):
     assert json.loads(resumed.stdout)["steps"] == 4
 
 
+@pytest.mark.stress
 def test_two_processes_learn_what_one_does(run, torchrun, teacher, text, tmp_path):
     settings = [*SMALL, "--steps", "4", "--accumulate", "2"]
     alone = run("distill", teacher, text, "--out", tmp_path / "one", *settings)

@@ -348,7 +348,7 @@ def test_whether_one_text_follows_another(run, folder, model):
 
 def test_demo(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ran = run("demo", "--minutes", "0.05", "--threads", "1")
+    ran = run("demo", "--minutes", "0.02", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
     check_scores(ran.stdout, "mlm_accuracy", "unigram_baseline", "nsp_accuracy")
     for fact in ("sentence\t", "\tbefore training\tafter training", "cosine", "cloze fill"):

@@ -28,14 +28,14 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
     found = []
     for row in read_rows([data_dir / "text" / "wiki-short-01.txt.xz"]):
         found += [s for s in re.split(r"(?<=[.!?])\s+", row.text) if s.strip()]
-        if len(found) > 20_000:
+        if len(found) > 2000:
             break
-    texts = random.Random(0).sample(found, 997)
+    texts = random.Random(0).sample(found, 197)
     # longer than the folder's limit, one word, nothing at all
     texts += [" ".join(found[:200]), "word", ""]
     ours = cloze.embed(cloze.load(minilm), texts)
     theirs = SentenceTransformer(str(minilm), device="cpu").encode(texts)
-    assert ours.shape == (1000, 384)
+    assert ours.shape == (200, 384)
     assert np.abs(ours - theirs).max() <= 1e-5
 
 

@@ -99,7 +99,8 @@ def folder(tmp_path_factory):
     ("kind", "choices", "every"),
     [
         (NumberEmbedder, {}, True),
-        (NumberClassifier, READER, True),  # the small net: it learns enough in no time
+        # the small net: it learns enough in no time
+        pytest.param(NumberClassifier, READER, True, marks=pytest.mark.stress),
         (NumberClassifier, {"epochs": 1}, False),
         (NumberRegressor, {"epochs": 1}, False),
     ],

@@ -1,4 +1,3 @@
-import os
 import pickle
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from corpora import (
     write_documents,
 )
 from helpers import raises, tiny_tokenizer
+from segmenters import by_two, give_up, talk_and_refuse
 
 
 def test_ids_words_sentences_and_documents(tmp_path):
@@ -130,22 +130,11 @@ def test_empty_sources_are_reported(tmp_path):
             prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", LINES, workers=1)
 
 
-def give_up(text: str) -> list[str]:
-    if text:
-        os._exit(3)
-    return []
-
-
 def test_a_worker_that_dies_is_reported(tmp_path, many_shards):
     source = write_documents(tmp_path / "a.txt", some_documents())
     options = CorpusOptions(sentences="lines", segmenter=give_up)
     with raises(ClozeError, "worker", "exit code 3", fix="fewer"):
         prepare_corpus(source, numbered_tokenizer(), tmp_path / "c", options, workers=2)
-
-
-def talk_and_refuse(text: str) -> list[str]:
-    print("chatter")  # noqa: T201
-    return [text, "more"]
 
 
 def test_an_error_in_a_worker_is_reported(tmp_path, many_shards, capfd):
@@ -226,10 +215,6 @@ def test_count_token_ids(tmp_path):
 
 
 # Words.
-
-
-def by_two(text: str) -> list[str]:
-    return [text[n : n + 2] for n in range(0, len(text), 2)]
 
 
 def test_a_segmenter_finds_words_without_spaces(tmp_path):

@@ -20,10 +20,11 @@ pytest.importorskip("onnxscript", reason="pip install onnxscript")
 CASES = [
     ("bert", "fill", "mlm"),
     ("modernbert", "classify", "sequence"),
-    ("distilbert", "tag", "token"),
-    ("roberta", "answer", "span"),
-    ("bert", "choose", "choice"),
     ("bert", "embed", None),
+    # an export takes seconds
+    pytest.param("roberta", "answer", "span", marks=pytest.mark.stress),
+    pytest.param("distilbert", "tag", "token", marks=pytest.mark.stress),
+    pytest.param("bert", "choose", "choice", marks=pytest.mark.stress),
 ]
 
 

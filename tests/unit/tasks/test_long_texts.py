@@ -42,6 +42,7 @@ print((peak_memory() - before) >> 20)
 """
 
 
+@pytest.mark.stress
 def test_memory_does_not_grow_with_the_length_of_a_text():
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, ":".join(sys.path)],
@@ -53,6 +54,7 @@ def test_memory_does_not_grow_with_the_length_of_a_text():
     assert int(ran.stdout) < 150  # 4 MB, tokenized as a whole, take more than a gigabyte
 
 
+@pytest.mark.stress
 def test_memory_does_not_grow_with_the_number_of_windows():
     script = """
 import sys
