@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+# Compiled modules are kept, also where the variable is set: tests start many processes.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo check test test-gpu stress browser lint format bench docs tutorials notebooks wheel-docs package figures clean
 

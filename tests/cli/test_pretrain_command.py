@@ -133,6 +133,7 @@ def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way, o
         assert torch.allclose(weight, weights[1][name], atol=1e-5), name
 
 
+@pytest.mark.stress
 def test_what_two_processes_cannot_share_is_told_once_and_first(torchrun, text, tmp_path):
     ran = torchrun("pretrain", text, "--out", tmp_path / "m", "--device", "cpu", "--steps", "2")
     assert ran.returncode == 1

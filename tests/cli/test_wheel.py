@@ -113,10 +113,10 @@ def test_the_commands_run_from_the_wheel(installed, tmp_path):
         cwd=tmp_path,
     ).stdout
     assert str(installed.parents[1]) in where
+    (tmp_path / "text.txt").write_text("Read the file.\n" * 9)
     for arguments in (
-        ["demo", "--quiet", "--minutes", "0.02"],
-        ["fill", "cloze-demo", "Return a new [MASK]."],
-        ["embed", "cloze-en", "Read the file.", "--out", "v.npy"],
+        ["vocabulary", "text.txt", "--out", "vocabulary", "--size", "60"],
+        ["fill", "cloze-en", "Return a new [MASK]."],
     ):
         ran = run(installed, *arguments, cwd=tmp_path)
         assert ran.returncode == 0, ran.stderr

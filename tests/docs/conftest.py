@@ -31,6 +31,7 @@ REDUCED = [
     (r"^size = \d+", "size = 300"),
     (r"^batch_tokens = \d+", "batch_tokens = 512"),
     (r"^chunk_length = \d+", "chunk_length = 8"),
+    (r'^encoder = "cloze-en"', 'encoder = "runs/bert"'),
     (r"^accumulate = \d+", "accumulate = 1"),
     (r"^(epochs) = [\d.]+", r"\1 = 1"),
     (r"^(minutes|steps) = [\d.]+", "steps = 2"),
@@ -134,6 +135,7 @@ NEEDS = {
     "all-MiniLM-L6-v2": ["runs/bert"],
     "MINILM": ["runs/bert"],
     "runs/reviews": ["runs/bert"],
+    "runs/retro": ["runs/bert"],
     "their.arpa": ["runs/ngram"],
     "published-elmo": ["runs/elmo"],
 }

@@ -59,7 +59,7 @@ def check(encoding: TokenAlignment, text: str, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(text=ANY_TEXT, pair=ANY_TEXT)
 def test_characters_words_and_tokens_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
@@ -104,7 +104,7 @@ def test_every_token_has_one_window_with_the_most_context(text: str, stride: int
 
 
 @pytest.mark.parametrize("name", ["bytes", "char-bytes", "bpe"])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(text=ANY_TEXT)
 @example(text="\U0002b820" * 301)
 def test_no_character_is_unknown_with_bytes(name: str, text: str):
@@ -112,14 +112,14 @@ def test_no_character_is_unknown_with_bytes(name: str, text: str):
 
 
 @pytest.mark.parametrize("name", ["char-bytes", "bpe"])
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(text=ANY_TEXT)
 def test_decoding_is_lossless(name: str, text: str):
     assume("[MASK]" not in text)  # a special token even where it is typed
     assert made(name).decode(made(name).encode(text).ids) == text
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(text=ANY_TEXT)
 @example(text="Don't stop. Why? He is n't, x .")
 @example(text="ж" * 250)

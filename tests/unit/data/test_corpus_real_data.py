@@ -11,7 +11,7 @@ from cloze.data.sources import read_rows
 from cloze.objectives.masking import Masking, mask_batch
 from cloze.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.stress]
 
 
 @pytest.fixture(scope="module")
