@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,6 +31,7 @@ from cloze.retrieval.thumbnails import read_thumbnail, remove_thumbnails
 
 INDEX_FILE = "index.json"
 FORMAT = 2  # from 2 on, terms are singulars
+_MAX_LISTED_COLUMNS = 20
 _BUILD_AGAIN = "build the index again with `cloze index DOCUMENTS --out FOLDER --force`"
 
 
@@ -156,6 +158,7 @@ class DocumentIndex:
         if not conditions:
             return None
         if self._filtered is None or self._filtered[0] != conditions:
+            self._check_columns(conditions)
             found = frozenset(
                 one.number
                 for one in self.documents.values()
@@ -163,6 +166,19 @@ class DocumentIndex:
             )
             self._filtered = conditions, found
         return self._filtered[1]
+
+    def _check_columns(self, conditions: tuple[Condition, ...]) -> None:
+        """Raise if a condition is on a column that no document has."""
+        if not self.documents:
+            return
+        names = {name for one in self.documents.values() for name in _get_columns(one)}
+        for column in (one.column for one in conditions if one.column not in names):
+            close = get_close_matches(column, names, 1)
+            listed = ", ".join(sorted(names)[:_MAX_LISTED_COLUMNS])
+            raise InputError(
+                f"no document has the column {column[:80]!r}",
+                fix=f"did you mean {close[0]}?" if close else f"use one of: {listed}",
+            )
 
     def close(self) -> None:
         """Close the store."""

@@ -268,6 +268,8 @@ class _Request:
         return self._answer(query, vector)
 
     def _answer(self, query: str, vector: Vectors | None) -> SearchResult:
+        if not query.strip():
+            return SearchResult(query=query, mode=self.mode, hits=())
         terms = find_terms(query)
         candidates = self._find_candidates(terms, vector)
         if self.second is not None:

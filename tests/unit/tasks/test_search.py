@@ -83,7 +83,10 @@ def check_search(index):
     ranked = index.search(query, rerank=index.model)
     scores = [hit.scores["rerank"] for hit in ranked.hits]
     assert scores == sorted(scores, reverse=True)
-    assert index.search("", mode="bm25").hits == ()
+    assert [one.hits for one in index.search(["", " \n"])] == [(), ()]
+    assert index.search("", mode="dense").hits == index.search("", mode="bm25").hits == ()
+    with raises(InputError, "'years'", fix="did you mean year"):
+        index.search(query, filter={"years": 1})
 
 
 def test_text_files_units_and_ids(model, tmp_path):
