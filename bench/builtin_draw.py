@@ -32,6 +32,7 @@ from cloze.files import compute_sha256
 from cloze.make.float8 import to_float8
 from cloze.nn.noise_schedule import NUM_TIMES, add_noise
 from cloze.objectives.diffusion import scale_pixels
+from cloze.plot.format import format_percent
 from cloze.report.model_card import ModelFacts, TrainingText, read_scores, write_model_card
 from cloze.tasks.image_batches import encode_prompts
 from common import print_result, versions
@@ -166,7 +167,7 @@ def compare(model: Model, small: Model) -> None:
         for each in (model, small)
     ]
     table = Table("difference from the run", "value")
-    table.add_row("predictions, relative", f"{error:.2%}")
+    table.add_row("predictions, relative", format_percent(error))
     table.add_row("images, mean of 255", f"{np.abs(images[0] - images[1]).mean():.2f}")
     print_result(table, versions("torch"))
 

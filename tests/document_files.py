@@ -82,7 +82,7 @@ def choices(count: int, seed: int) -> str:
 def articles(count: int, seed: int) -> str:
     texts = sentences(5 * count, seed)
     rows = [
-        {"text": " ".join(texts[n : n + 5]), "summary": texts[n + 1]}
+        {"text": " ".join(texts[n : n + 5]), "summary": texts[n + 1], "year": 1990 + n}
         for n in range(0, 5 * count, 5)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)

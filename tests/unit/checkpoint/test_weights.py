@@ -17,6 +17,7 @@ from cloze.checkpoint.modules import build_feature_head
 from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.checkpoint.word2vec import load_vectors
 from cloze.errors import ClozeError, FolderError
+from cloze.files import compute_sha256
 from grams import text_model
 from helpers import raises, tiny_model, word_model
 from languages import neural_model
@@ -122,7 +123,7 @@ def test_in_a_training_state_whose_manifest_agrees(hostile, tmp_path):
     path = states.save_state(tmp_path / "state", numbered(1))
     (path / "model.safetensors").write_bytes(hostile)
     listed = {
-        file.name: [file.stat().st_size, states._compute_sha256(file)]
+        file.name: [file.stat().st_size, compute_sha256(file)]
         for file in path.iterdir()
         if file.name != states.MANIFEST
     }
