@@ -155,7 +155,8 @@ def test_text_from_a_pipe(run, text, tmp_path):
     assert json.loads(again.stdout)["steps"] == 2
 
 
-def test_a_plan_is_only_a_plan(run, text, tmp_path):
+def test_a_plan_is_only_a_plan(run, text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.5)
     ran = run("pretrain", text, "--out", tmp_path / "m", "--minutes", "3", "--plan", *SMALL)
     assert ran.returncode == 0, ran.stderr
     for fact in ("parameters", "tokens per epoch", "epochs", "time\t3:00", "memory"):

@@ -217,7 +217,8 @@ def test_extending_needs_wordpieces(tmp_path):
     assert same.vocab_size == tiny_tokenizer().vocab_size
 
 
-def test_a_plan_trains_nothing(text, tmp_path):
+def test_a_plan_trains_nothing(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 1.0)
     made = plan(text, tmp_path / "m", small("run.steps=100"))
     assert made.steps == pytest.approx(100, rel=0.1)
     assert made.tokens_per_second > 0

@@ -75,6 +75,7 @@ def test_heads_equal_the_model(family, task, head, tmp_path):
                 assert np.allclose(rows if pooled else rows[:length], logits, atol=1e-4)
 
 
+@pytest.mark.stress
 def test_next_sentence_prediction(tmp_path):
     model = tiny_model("mlm", "nsp", num_layers=1)
     cloze.export("onnx", model, tmp_path / "out", task="classify")
@@ -85,6 +86,7 @@ def test_next_sentence_prediction(tmp_path):
     assert np.allclose(found["logits"], expected, atol=1e-4)
 
 
+@pytest.mark.stress
 def test_pooling_and_normalization_of_the_folder(tmp_path):
     modes = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
     pooling = Pooling(modes=modes, normalize=True)
