@@ -185,9 +185,17 @@ async def run_arrivals(url, *, rate, seconds, connections):
     tasks = set()
 
     async def ask(connection):
+        is_kept = connection is not None
         connection = connection or await open_connection(url)
         since = time.perf_counter()
-        status, _ = await send(connection, url, {"text": TEXT})
+        try:
+            status, _ = await send(connection, url, {"text": TEXT})
+        except (asyncio.IncompleteReadError, ConnectionError):
+            await close_all([connection])
+            if not is_kept:
+                raise
+            await ask(None)  # the server had closed it, as no request came for seconds
+            return
         result["statuses"][status] = result["statuses"].get(status, 0) + 1
         if status == 200:
             result["latencies"].append(time.perf_counter() - since)
