@@ -5,6 +5,7 @@
 | title | title of a document | a paragraph of it |
 | neighbours | a sentence | the next sentence |
 | inverse-cloze | a sentence | the rest of its paragraph |
+| word-deletion | a sentence | the same sentence without some of its words |
 | simcse | a sentence | the same sentence: dropout makes the two vectors different |
 
 A document is a title and its paragraphs, on a line each; a blank line ends it. A row of a table is
@@ -23,6 +24,7 @@ from cloze.text.sentences import split_sentences
 
 MIN_WORDS = 4  # of a sentence
 MIN_PARAGRAPH_WORDS = 8
+DELETE_WORD = 0.3  # probability that a word is deleted
 KEEP_SENTENCE = 0.1  # probability that an inverse cloze keeps the sentence in the paragraph
 
 Document = Sequence[str]  # lines: the title, then paragraphs
@@ -107,6 +109,17 @@ def pair_inverse_cloze(document: Document, draw: Draw) -> Pairs:
             yield sentences[place], " ".join(rest)
 
 
+def pair_without_words(document: Document, draw: Draw) -> Pairs:
+    """Every sentence with what remains of it when words are deleted at random.
+
+    Wu et al. 2020 (CLEAR). Unlike a sentence twice, it needs no dropout.
+    """
+    for paragraph in _paragraphs(document):
+        for sentence in _sentences(paragraph):
+            kept = [word for word in sentence.split() if draw() >= DELETE_WORD]
+            yield sentence, " ".join(kept) or sentence
+
+
 def pair_with_itself(document: Document, _draw: Draw) -> Pairs:
     """Every sentence with itself (Gao et al. 2021, SimCSE)."""
     for paragraph in _paragraphs(document):
@@ -128,5 +141,6 @@ _MAKERS: dict[PairKind, Callable[[Document, Draw], Pairs]] = {
     "title": pair_title,
     "neighbours": pair_neighbours,
     "inverse-cloze": pair_inverse_cloze,
+    "word-deletion": pair_without_words,
     "simcse": pair_with_itself,
 }

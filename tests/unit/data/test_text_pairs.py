@@ -105,6 +105,10 @@ def test_pairs_made_from_documents(tmp_path):
     one, two, three = (f"{part}." for part in first.rstrip(".").split(". "))
     assert made("neighbours") == [(one, two)]
     assert made("simcse", max_per_document=1)[0][0] in (one, two, three)
+    shorter = made("word-deletion")
+    assert [anchor for anchor, _ in shorter[:3]] == [one, two, three]
+    assert all(set(rest.split()) <= set(anchor.split()) for anchor, rest in shorter)
+    assert made("word-deletion", seed=1) != shorter == made("word-deletion")
     for seed in range(20):
         ((sentence, rest),) = made("inverse-cloze", seed=seed)
         others = [other for other in (one, two, three) if other != sentence]

@@ -59,8 +59,9 @@ class PairData(Config):
         tuple[PairKind, ...],
         Help(
             "Make pairs from running text: title (with a paragraph), neighbours (two sentences), "
-            "inverse-cloze (a sentence and the rest of its paragraph) or simcse (a sentence "
-            "twice); may be repeated (default: simcse if the data are running text)"
+            "inverse-cloze (a sentence and the rest of its paragraph), word-deletion (a sentence "
+            "with and without some of its words) or simcse (a sentence twice); may be repeated "
+            "(default: simcse if the data are running text)"
         ),
         Flag("--make-pairs", "KIND"),
     ] = ()

@@ -267,8 +267,9 @@ class FinetuneOptions(TypedDict, total=False):
     """Embed: column of the score: how similar the two texts are (default: auto-detected)."""
     make_pairs: str | Sequence[str] | None
     """Embed: make pairs from running text: title (with a paragraph), neighbours (two sentences),
-    inverse-cloze (a sentence and the rest of its paragraph) or simcse (a sentence twice); may
-    be repeated (default: simcse if the data are running text).
+    inverse-cloze (a sentence and the rest of its paragraph), word-deletion (a sentence with
+    and without some of its words) or simcse (a sentence twice); may be repeated (default:
+    simcse if the data are running text).
     """
     hard_negatives: int | None
     """Embed: number of hard negatives to mine for each anchor: the most similar positives of
