@@ -7,12 +7,15 @@ import random
 import signal
 import threading
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from cloze.errors import FolderError
+from cloze import pretrain, resume
+from cloze.errors import ConfigError, FolderError
+from cloze.make import image_run
 from cloze.objectives.clip import ClipObjective
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.train import distributed as distributed_module
@@ -23,7 +26,8 @@ from cloze.train.loop import evaluate_objective, training_steps
 from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
 from contrastive import pair_bert, pair_data, pair_objective
-from images import clip_model, image_text_batches
+from helpers import Watch
+from images import CLIP_SHAPE, SHAPE, clip_model, drawings, image_text_batches
 from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
@@ -257,3 +261,47 @@ def save_until_killed(distributed, folder: Path, seed: int) -> None:
         if first and distributed.rank == victim:
             threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
         first = False
+
+
+def image_runs(distributed, folder: Path, text_encoder: Path) -> None:
+    """Train a CLIP and a diffusion model; continue a run of one process, and stop another."""
+    image_run.distributed_context = lambda _: nullcontext(distributed)  # it is open already
+    distributed_module.EXIT_DELAY = 0.0
+    train_images("clip", folder / "clip-2", text_encoder)
+    resume(folder / "clip-resumed", sources=drawings(24), progress=False)
+    train_images("diffusion", folder / "diffusion-2", text_encoder)
+    stopped = train_images(
+        "diffusion", folder / "diffusion-resumed", text_encoder, callbacks=Watch(stop_at=5)
+    )
+    assert stopped.stopped
+    assert not distributed.is_first or stopped.steps == 5
+    ended = ""
+    try:
+        train_images("clip", folder / "few", text_encoder, {"run.batch_size": 1})
+    except (ConfigError, SystemExit) as error:
+        ended = f"{type(error).__name__}: {error}"
+    (folder / f"few-{distributed.rank}.txt").write_text(ended)
+
+
+def train_images(family: str, out: Path, text_encoder: Path, changes=None, **options):
+    """Six steps of a tiny model, whose updates do not amplify rounding errors."""
+    shape = CLIP_SHAPE if family == "clip" else SHAPE
+    settings = {
+        **{f"model.{name}": value for name, value in shape.items()},
+        "text_encoder.init_from": str(text_encoder),
+        "optimizer.eps": 1e-3,
+        "optimizer.lr": 1e-2,
+        "run.batch_size": 5,
+        "run.eval_every": 3,
+        "run.save_every": 2,
+        "run.log_every": 1,
+        "run.ema_decay": 0.9,
+        "data.hold_out": 0.3,
+        "data.shift": 0.1,
+        **({"run.part_size": 2} if family == "clip" else {"run.autoencoder_fraction": 0.4}),
+        **(changes or {}),
+    }
+    steps = 6 if family == "clip" else 10
+    return pretrain(
+        drawings(24), out, family, settings=settings, steps=steps, device="cpu", **options
+    )

@@ -16,6 +16,7 @@ from cloze.train.averaging import WeightAverage
 from cloze.train.budget_check import BudgetAdvice
 from cloze.train.callbacks import CallbackList
 from cloze.train.config import OptimizerConfig
+from cloze.train.distributed import SINGLE_PROCESS, DistributedContext, wrap_distributed
 from cloze.train.fit import Evaluate, Steps, TrainingJob, fit
 from cloze.train.loop import BatchSource
 from cloze.train.optim import Factor, build_optimizer
@@ -38,14 +39,23 @@ class SelectingRecipe(Protocol):
 
 
 def new_state(
-    learner: Learner, recipe: SelectingRecipe, lr_factor: Factor = lambda _: 1.0
+    learner: Learner,
+    recipe: SelectingRecipe,
+    lr_factor: Factor = lambda _: 1.0,
+    *,
+    distributed: DistributedContext = SINGLE_PROCESS,
 ) -> TrainState:
-    """The state before the first step; `lr_factor` scales the learning rate of each parameter."""
+    """The state before the first step; `lr_factor` scales the learning rate of each parameter.
+
+    The model is on its device already; several processes average its gradients.
+    """
+    is_parallel = distributed.world_size > 1
     return TrainState(
-        learner=learner,
+        learner=wrap_distributed(learner, distributed) if is_parallel else learner,
         model=learner.model,
         optimizer=build_optimizer(learner.model, recipe.optimizer, lr_factor),
         config=recipe.run,
+        distributed=distributed,
     )
 
 

@@ -22,7 +22,6 @@ from cloze.checkpoint.model import Model
 from cloze.data.images.image_set import ImageSet
 from cloze.data.images.image_text_batch import CLIP_LOSS, ImageTextBatch, ImageTextBatches
 from cloze.data.sources import Sources
-from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike
 from cloze.make.best_model import fit_best, new_state
@@ -37,7 +36,6 @@ from cloze.models.configs.nested import NestedConfig
 from cloze.nn.fuse import move_to_device
 from cloze.objectives.clip import ClipObjective
 from cloze.objectives.core import Learner
-from cloze.report.page import write_report
 from cloze.tasks.evaluate_image_text import compute_retrieval_scores
 from cloze.train.averaging import WeightEMA
 from cloze.train.callbacks import CallbackList
@@ -58,6 +56,8 @@ def pretrain_clip(
     callbacks: CallbackList | None = None,
 ) -> RunResult:
     """Train a CLIP on images with captions.
+
+    Start it with `torchrun` for several processes: the loss compares the images of all of them.
 
     Args:
         sources: what `cloze.data.images.read.read_images` reads; if empty, the recipe's.
@@ -83,38 +83,42 @@ def resume_clip(
 
 
 def _train(run: ImageRun[ClipRecipe]) -> RunResult:
-    recipe = run.recipe
+    recipe, distributed, is_fast = run.recipe, run.distributed, run.is_fast
     model = _build_model(run)
-    device = resolve_device(recipe.run.device)
-    move_to_device(model.module, device)
+    move_to_device(model.module, distributed.device)
     train, dev = run.images.split(recipe.data.hold_out)
     if len(train) < _MIN_IMAGES:
         raise InputError(
             f"{len(train)} images are too few to compare", fix="give more images with captions"
         )
     run.log_data(train, dev, model.module, "the model")
-    is_fast = recipe.is_fast(device.type)
-    batches = _make_batches(run, model, train, is_fast=is_fast)
+    batches = _make_batches(run, model, train)
     if is_fast:
         from cloze.train.compiled import compile_clip
 
         compile_clip(model.module)
-    state = new_state(Learner(model.module, ClipObjective()), recipe, _make_lr_factor(recipe))
+    learner = Learner(model.module, ClipObjective())
+    state = new_state(learner, recipe, _make_lr_factor(recipe), distributed=distributed)
     average = WeightEMA(state, recipe.run.ema_decay) if recipe.run.ema_decay else None
     evaluation = _Evaluation.from_images(run.images, dev[: recipe.run.eval_images])
 
-    def evaluate() -> Mapping[str, float]:
+    def compute_scores() -> dict[str, float]:
         with (
             average.swap_in() if average else nullcontext(),
             # these batches may have other shapes than those that the model is compiled for
             run_eagerly() if is_fast else nullcontext(),
-            autocast(recipe.run.dtype, device),
+            autocast(recipe.run.dtype, distributed.device),
         ):
             return evaluation.compute_scores(model)
 
+    def evaluate() -> Mapping[str, float]:
+        found = compute_scores() if distributed.is_first else {}
+        return distributed.gather_objects(found)[0]  # the same in all processes
+
     def save_model() -> None:
-        with average.swap_in() if average else nullcontext():
-            model.save_into(run.folder)
+        if distributed.is_first:
+            with average.swap_in() if average else nullcontext():
+                model.save_into(run.folder)
 
     def wrap_steps(steps: Steps, _: object) -> Steps:
         clamped = _clamp_scale(steps, state)
@@ -124,7 +128,7 @@ def _train(run: ImageRun[ClipRecipe]) -> RunResult:
         state,
         recipe,
         out=run.folder,
-        batches=lambda first: _list_parts(batches, recipe, first),
+        batches=lambda first: _list_parts(batches, run, first),
         steps_per_epoch=batches.per_epoch,
         fingerprint={
             "recipe": run_fingerprint(recipe, "data.sources", "data.captions"),
@@ -136,8 +140,7 @@ def _train(run: ImageRun[ClipRecipe]) -> RunResult:
         wrap_steps=wrap_steps,
         unit="images",
     )
-    write_report(run.folder)
-    run.callbacks.on_train_end(result)
+    run.finish(result)
     return result
 
 
@@ -196,14 +199,15 @@ def _make_lr_factor(recipe: ClipRecipe) -> Any:  # noqa: ANN401 (a function)
 
 
 def _make_batches(
-    run: ImageRun[ClipRecipe], model: Model, indices: NDArray[np.int64], *, is_fast: bool
+    run: ImageRun[ClipRecipe], model: Model, indices: NDArray[np.int64]
 ) -> ImageTextBatches:
-    recipe = run.recipe
+    recipe, size = run.recipe, min(run.recipe.run.batch_size, len(indices))
+    run.check_batch_size(size)
     batches = ImageTextBatches(
         data=run.images,
         indices=indices,
         tokenizer=model.tokenizer,
-        batch_size=min(recipe.run.batch_size, len(indices)),
+        batch_size=size,
         max_length=model.max_length,
         loss=CLIP_LOSS,
         seed=recipe.run.seed,
@@ -211,14 +215,16 @@ def _make_batches(
         augmentation=recipe.data.augmentation,
         stored=store_pixels(run.images, model.device),
     )
-    return replace(batches, text_width=batches.find_text_width()) if is_fast else batches
+    return replace(batches, text_width=batches.find_text_width()) if run.is_fast else batches
 
 
 def _list_parts(
-    batches: ImageTextBatches, recipe: ClipRecipe, first: int
+    batches: ImageTextBatches, run: ImageRun[ClipRecipe], first: int
 ) -> Iterator[list[ImageTextBatch]]:
-    size = recipe.run.part_size or batches.batch_size
-    return (batches.make_parts(number, size) for number in count(first))
+    """The parts of this process, from a step on."""
+    size = run.recipe.run.part_size or batches.batch_size
+    place = {"rank": run.distributed.rank, "world_size": run.distributed.world_size}
+    return (batches.make_parts(number, size, **place) for number in count(first))
 
 
 def _clamp_scale(steps: Steps, state: TrainState) -> Steps:

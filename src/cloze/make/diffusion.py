@@ -12,6 +12,7 @@ predicts noise is trained in its latents. The run's folder is the model's folder
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from cloze.checkpoint.model import Model
 from cloze.data.images.augment import Augmentation
 from cloze.data.images.image_set import ImageBatch, ImageBatches, ImageSet
 from cloze.data.sources import Sources
-from cloze.device import resolve_device
 from cloze.files import PathLike, write_json
 from cloze.make.best_model import fit_best, new_state
 from cloze.make.image_run import (
@@ -46,11 +46,10 @@ from cloze.objectives.diffusion import (
     make_autoencoder_objective,
     scale_pixels,
 )
-from cloze.report.page import write_report
 from cloze.train.averaging import WeightEMA
 from cloze.train.callbacks import CallbackList
 from cloze.train.fit import one_batch_each
-from cloze.train.forward_context import run_eagerly
+from cloze.train.forward_context import derive_seed, run_eagerly
 from cloze.train.loop import evaluate_objective
 from cloze.train.result import RunResult
 from cloze.train.run_files import FINISHED
@@ -69,6 +68,8 @@ def pretrain_diffusion(
 ) -> RunResult:
     """Train a diffusion model on images with captions.
 
+    Start it with `torchrun` for several processes, which divide the images of each batch.
+
     Args:
         sources: what `cloze.data.images.read.read_images` reads; if empty, the recipe's.
         out: the run's and the model's folder.
@@ -79,7 +80,9 @@ def pretrain_diffusion(
     with start_image_run(
         sources, out, recipe, force=force, callbacks=callbacks, subfolders=(AUTOENCODER,)
     ) as run:
-        (run.folder / AUTOENCODER / FINISHED).unlink(missing_ok=True)
+        if run.distributed.is_first:
+            (run.folder / AUTOENCODER / FINISHED).unlink(missing_ok=True)
+        run.distributed.wait_for_all()
         return _Run(run).train()
 
 
@@ -119,8 +122,7 @@ class _Run:
 
     def train(self) -> RunResult:
         model = self._build_model()
-        device = resolve_device(self.recipe.run.device)
-        model.module.to(device)
+        model.module.to(self.run.distributed.device)
         train, dev = self.images.split(self.recipe.data.hold_out)
         self.run.log_data(train, dev, model.module.denoiser, "the network")
         if model.module.autoencoder is not None:
@@ -131,8 +133,7 @@ class _Run:
         result = self._fit(
             model, parts, diffusion_objective, DIFFUSION_LOSS, out=self.folder, stage=(train, dev)
         )
-        write_report(self.folder)
-        self.callbacks.on_train_end(result)
+        self.run.finish(result)
         return result
 
     def _build_model(self) -> Model:
@@ -162,13 +163,16 @@ class _Run:
         )
         if result.stopped:
             return result
+        self.run.distributed.wait_for_all()  # the first process has saved them
         _restore_autoencoder(out, module)  # the best weights
         chosen = np.sort(train[:: max(1, len(train) // _SCALE_IMAGES)][:_SCALE_IMAGES])
         pixels = torch.from_numpy(self.images.pixels[chosen].copy()).to(model.device)
-        with self._run_eagerly(model):
+        with self._run_eagerly():
             module.autoencoder.set_scale(scale_pixels(pixels))
-        model.save_into(out)
-        write_json(out / FINISHED, {"scores": dict(result.scores)})
+        self.run.distributed.wait_for_all()  # all have read the weights
+        if self.run.distributed.is_first:
+            model.save_into(out)
+            write_json(out / FINISHED, {"scores": dict(result.scores)})
         self.callbacks.on_log("stage 2 of 2: train the network that predicts noise")
         return None
 
@@ -190,32 +194,33 @@ class _Run:
         if model.module.autoencoder is not None:
             model.module.autoencoder.scale.requires_grad_(False)
         train, dev = stage
-        is_fast = self.recipe.is_fast(model.device.type)
-        with self._run_eagerly(model):
-            batches = self._make_batches(train, model, loss, is_fast=is_fast)
-        if is_fast:
+        with self._run_eagerly():
+            batches = self._make_batches(train, model, loss)
+        if self.run.is_fast:
             from cloze.train.compiled import compile_diffusion
 
             compile_diffusion(model.module, parts)
-        state = new_state(Learner(model.module, objective), recipe)
+        learner = Learner(model.module, objective)
+        state = new_state(learner, recipe, distributed=self.run.distributed)
         average = WeightEMA(state, recipe.run.ema_decay)
         held_out = self._make_held_out(dev, batches)
 
         def evaluate() -> Mapping[str, float]:
-            with average.swap_in(), self._run_eagerly(model):
+            with average.swap_in(), self._run_eagerly():
                 scores = evaluate_objective(state, held_out)
             return {**scores, "score": -scores[loss]}
 
         def save_model() -> None:
-            out.mkdir(parents=True, exist_ok=True)
-            with average.swap_in():
-                model.save_into(out)
+            if self.run.distributed.is_first:
+                out.mkdir(parents=True, exist_ok=True)
+                with average.swap_in():
+                    model.save_into(out)
 
         return fit_best(
             state,
             recipe,
             out=out,
-            batches=one_batch_each(batches.batch),
+            batches=one_batch_each(partial(self._make_batch, batches)),
             steps_per_epoch=batches.per_epoch,
             fingerprint={
                 "recipe": run_fingerprint(recipe, "data.sources", "data.captions"),
@@ -229,9 +234,17 @@ class _Run:
             unit="images",
         )
 
-    def _run_eagerly(self, model: Model) -> AbstractContextManager[object]:
+    def _make_batch(self, batches: ImageBatches, number: int) -> ImageBatch:
+        """The images of a step that this process computes, with the noise of one process."""
+        rank, processes = self.run.distributed.rank, self.run.distributed.world_size
+        if processes == 1:
+            return batches.batch(number)
+        seed = derive_seed(self.recipe.run.seed, number, 0, 0)
+        return batches.batch(number).divide(rank, processes, seed)
+
+    def _run_eagerly(self) -> AbstractContextManager[object]:
         """For batches of other shapes than those that the model is compiled for."""
-        return run_eagerly() if self.recipe.is_fast(model.device.type) else nullcontext()
+        return run_eagerly() if self.run.is_fast else nullcontext()
 
     def _take_budget(self, loss: str, *, has_stages: bool) -> DiffusionRecipe:
         """The recipe with the part of the budget that a stage may spend."""
@@ -254,15 +267,15 @@ class _Run:
         indices: Any,  # noqa: ANN401
         model: Model,
         loss: str,
-        *,
-        is_fast: bool,
     ) -> ImageBatches:
         run, data = self.recipe.run, self.recipe.data
+        size = min(run.batch_size, len(indices))
+        self.run.check_batch_size(size)
         batches = ImageBatches(
             data=self.images,
             indices=indices,
             tokenizer=model.tokenizer if loss == DIFFUSION_LOSS else None,
-            batch_size=min(run.batch_size, len(indices)),
+            batch_size=size,
             max_length=model.config.longest_text,
             loss=loss,
             seed=run.seed,
@@ -271,7 +284,9 @@ class _Run:
             augmentation=data.augmentation,
             stored=self._store_images(model, loss),
         )
-        return replace(batches, text_width=batches.find_text_width()) if is_fast else batches
+        if not self.run.is_fast:
+            return batches
+        return replace(batches, text_width=batches.find_text_width())
 
     def _store_images(self, model: Model, loss: str) -> Tensor | None:
         """Latents for the second stage, unless images are changed at random; else pixels."""

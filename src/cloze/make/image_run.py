@@ -1,7 +1,11 @@
-"""What runs on images with captions share: their folder, the text encoder, the decoded images."""
+"""What runs on images with captions share: their folder, the text encoder, the decoded images.
+
+Several processes, as `torchrun` starts them, divide the images of each batch; the first one decodes
+the images and writes the files.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,15 +20,17 @@ from cloze.checkpoint.model import Model
 from cloze.data.images.image_set import CAPTIONS_FILE, ImageSet
 from cloze.data.images.read import CaptionColumns, read_images
 from cloze.data.sources import Source, Sources
-from cloze.device import resolve_device
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, write_json
 from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
-from cloze.make.run_folder import check_extras, check_one_process, prepare_folder, start_run
+from cloze.make.run_folder import check_extras, prepare_folder, start_run
 from cloze.make.sources import check_can_reread, name_sources, resolve_model_name, resolve_sources
 from cloze.models.configs.clip import TEXT_ENCODER
 from cloze.models.registry import get_family
+from cloze.report.page import write_report
 from cloze.train.callbacks import CallbackList
+from cloze.train.distributed import DistributedContext, distributed_context
+from cloze.train.result import RunResult
 from cloze.train.run_files import DATA_FACTS
 
 IMAGES = "images"  # the folder of the decoded images inside of the run's
@@ -41,14 +47,24 @@ class ImageRun(Generic[R]):
     recipe: R
     sources: Sequence[Source]
     text: Model | None  # the text encoder
-    callbacks: CallbackList
+    callbacks: CallbackList  # those of the first process; the others have none
+    distributed: DistributedContext
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether the networks are compiled."""
+        return self.recipe.is_fast(self.distributed.device.type, self.distributed.world_size)
 
     @cached_property
     def images(self) -> ImageSet:
         """The decoded images; those of a resumed run are not read again."""
+        self.distributed.run_on_first(self._decode_images)
+        return ImageSet.open(self.folder / IMAGES)
+
+    def _decode_images(self) -> None:
         folder, data = self.folder / IMAGES, self.recipe.data
         if (folder / CAPTIONS_FILE).is_file():
-            return ImageSet.open(folder)
+            return
         skipped: list[InputError] = []
         columns = CaptionColumns(
             image=data.image_column, caption=data.caption_column, group=data.group_column
@@ -58,7 +74,7 @@ class ImageRun(Generic[R]):
             list(self.sources), captions=data.captions, columns=columns, on_error=on_error
         )
         config = self.recipe.model.new_config
-        found = ImageSet.prepare(
+        ImageSet.prepare(
             examples,
             config.image_size,
             folder,
@@ -70,7 +86,25 @@ class ImageRun(Generic[R]):
             self.callbacks.on_log(f"skipped: {error.problem}")
         if skipped:
             self.callbacks.on_log(f"{len(skipped):,} images were skipped")
-        return found
+
+    def finish(self, result: RunResult) -> None:
+        """Write the report, and tell the callbacks."""
+        if self.distributed.is_first:
+            write_report(self.folder)
+            self.callbacks.on_train_end(result)
+
+    def check_batch_size(self, size: int) -> None:
+        """Raise if a process would have no image of a batch."""
+        processes = self.distributed.world_size
+
+        def check() -> None:
+            if size < processes:
+                raise ConfigError(
+                    f"{processes} processes cannot divide batches of {size} images",
+                    fix="use a larger --batch-size, more images, or fewer processes",
+                )
+
+        self.distributed.run_on_first(check)
 
     def log_data(
         self, train: NDArray[Any], dev: NDArray[Any], module: nn.Module, name: str
@@ -82,7 +116,8 @@ class ImageRun(Generic[R]):
             f"{count:,} parameters of {name}"
         )
         facts = {"images": len(self.images), "training": len(train), "held_out": len(dev)}
-        write_json(self.folder / DATA_FACTS, facts)
+        if self.distributed.is_first:
+            write_json(self.folder / DATA_FACTS, facts)
 
 
 @contextmanager
@@ -97,16 +132,21 @@ def start_image_run(
 ) -> Iterator[ImageRun[R]]:
     """Check a new run, and clear its folder; `subfolders` are those of earlier stages."""
     check_extras(recipe.run)
-    check_one_process()
     images = resolve_sources(sources, recipe.data.sources)
     named = _name_paths(replace(recipe, data=replace(recipe.data, sources=name_sources(images))))
-    resolve_device(recipe.run.device)
     separate = {"text encoder": named.text_encoder.init_from or None}
-    with start_run(out, force=force, separate_from=separate) as folder:
-        text = _load_text(named)
-        prepare_folder(folder, named.to_file(), subfolders=subfolders)
-        (folder / IMAGES / CAPTIONS_FILE).unlink(missing_ok=True)
-        yield ImageRun(folder, named, images, text, callbacks or CallbackList())
+    with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
+        distributed.run_on_first(
+            lambda: lock.enter_context(start_run(out, force=force, separate_from=separate))
+        )
+        folder, text = Path(out), _load_text(named)
+
+        def prepare() -> None:
+            prepare_folder(folder, named.to_file(), subfolders=subfolders)
+            (folder / IMAGES / CAPTIONS_FILE).unlink(missing_ok=True)
+
+        distributed.run_on_first(prepare)
+        yield _make_run(folder, named, images, text, callbacks, distributed)
 
 
 @contextmanager
@@ -115,13 +155,25 @@ def resume_image_run(
 ) -> Iterator[ImageRun[R]]:
     """Open the folder of a run; images that were decoded are not read again."""
     check_extras(recipe.run)
-    check_one_process()
     images = resolve_sources(sources, recipe.data.sources)
     folder = Path(out)
     if not (folder / IMAGES / CAPTIONS_FILE).is_file():
         check_can_reread(images)
-    with lock_folder(folder):
-        yield ImageRun(folder, recipe, images, _load_text(recipe), callbacks or CallbackList())
+    with distributed_context(recipe.run.device) as distributed, ExitStack() as lock:
+        distributed.run_on_first(lambda: lock.enter_context(lock_folder(folder)))
+        yield _make_run(folder, recipe, images, _load_text(recipe), callbacks, distributed)
+
+
+def _make_run(
+    folder: Path,
+    recipe: R,
+    sources: Sequence[Source],
+    text: Model | None,
+    callbacks: CallbackList | None,
+    distributed: DistributedContext,
+) -> ImageRun[R]:
+    own = callbacks if distributed.is_first else None
+    return ImageRun(folder, recipe, sources, text, own or CallbackList(), distributed)
 
 
 def _name_paths(recipe: R) -> R:

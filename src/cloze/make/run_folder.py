@@ -172,7 +172,8 @@ def check_one_process() -> None:
         raise ConfigError(
             f"this kind of run trains in one process, and torchrun has started {processes}",
             fix="start it without torchrun; several processes can pre-train and distill encoders, "
-            "pre-train GPT, and train sentence embeddings (finetune embed)",
+            "pre-train GPT, CLIP and diffusion models, and train sentence embeddings (finetune "
+            "embed)",
         )
 
 

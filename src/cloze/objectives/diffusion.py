@@ -4,6 +4,8 @@ b batch, c channels, y x positions.
 """
 
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -15,7 +17,7 @@ from cloze.data.images.image_set import ImageBatch
 from cloze.models.diffusion import Diffusion
 from cloze.nn.image_autoencoder import reconstruction_error
 from cloze.nn.noise_schedule import add_noise, make_target
-from cloze.objectives.core import DeviceBatch, Objective, Terms
+from cloze.objectives.core import DeviceBatch, Objective, Terms, copy_to_device
 
 DIFFUSION_LOSS, AUTOENCODER_LOSS = "diffusion", "reconstruction"
 _MIDDLE = 127.5  # of the values of a pixel
@@ -30,11 +32,11 @@ def diffusion_objective(
     """
     del rng  # like dropout, noise uses the global generator, which CUDA graphs can capture
     placed = place_images(model, batch)
-    generator = None if model.training else make_fixed_generator(placed)
     x = read_samples(model, placed)
-    times = model.schedule.draw_times(len(x), x.device, generator)
+    draws = _Draws.from_batch(placed, x.device, is_fixed=not model.training)
+    times = draws.select(model.schedule.draw_times(draws.count, x.device, draws.generator))
     level = model.schedule.level(times)
-    noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+    noise = draws.draw_normal(x.shape[1:], x.dtype)
     text, mask = None, None
     if model.text_encoder is not None:
         mask = placed.tensors["attention_mask"]
@@ -63,14 +65,45 @@ def _autoencoder_objective(
     del rng  # see `diffusion_objective`
     noise = None
     if model.training:
-        shape = (len(images), *model.config.sample_shape)
-        noise = torch.randn(shape, device=images.device)
+        draws = _Draws.from_batch(placed, images.device, is_fixed=False)
+        noise = draws.draw_normal(model.config.sample_shape, torch.float32)
     found, penalty = model.autoencoder.reconstruct(images, noise)
     values = images[0].numel()
     errors = reconstruction_error(found.float(), images) / values
     loss = errors + penalty_weight * penalty.float() / values
     squared = (found.detach().float() - images).square().flatten(1).mean(1)
     return {AUTOENCODER_LOSS: loss.sum(), f"{AUTOENCODER_LOSS}.squared_error": squared.sum()}
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Random numbers for the images of a batch, or for those that this process has of it."""
+
+    count: int  # images of the whole batch
+    device: torch.device
+    generator: torch.Generator | None  # None: the global one
+    rows: Tensor | None  # those of this process; None: all
+
+    @classmethod
+    def from_batch(cls, placed: DeviceBatch, device: torch.device, *, is_fixed: bool) -> "_Draws":
+        share = placed.batch.share
+        if is_fixed:
+            return cls(placed.batch.size, device, make_fixed_generator(placed), None)
+        if share is None:
+            return cls(placed.batch.size, device, None, None)
+        generator = torch.Generator(device).manual_seed(share.seed)
+        return cls(share.batch_size, device, generator, copy_to_device(share.rows, device))
+
+    def select(self, drawn: Tensor) -> Tensor:
+        """What belongs to the images here, of numbers for the whole batch."""
+        return drawn if self.rows is None else drawn.index_select(0, self.rows)
+
+    def draw_normal(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Normal numbers of this shape for each image."""
+        whole = (self.count, *shape)
+        return self.select(
+            torch.randn(whole, generator=self.generator, device=self.device, dtype=dtype)
+        )
 
 
 def place_images(model: nn.Module, batch: ImageBatch | DeviceBatch) -> DeviceBatch:

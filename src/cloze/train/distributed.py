@@ -55,6 +55,10 @@ class DistributedContext:
         if failed:
             exit_after_first()
 
+    def wait_for_all(self) -> None:
+        """Wait until every process is here: files that the first one wrote before can be read."""
+        self.sum_over_processes([0.0])
+
     def sum_over_processes(self, numbers: Sequence[float]) -> list[float]:
         """The sum of each number over the processes."""
         return self._reduce(numbers, dist.ReduceOp.SUM)

@@ -19,10 +19,15 @@ def seed_rng(device: torch.device, *key: int) -> Iterator[torch.Generator]:
     resumed run draws the same numbers without any saved generator, and an evaluation between two
     steps has no influence. Draws that accept a generator use the one that is yielded.
     """
-    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+    seed = derive_seed(*key)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield torch.Generator(device).manual_seed(seed)
+
+
+def derive_seed(*key: int) -> int:
+    """The seed that belongs to a key, such as (seed, step, rank, micro-batch)."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[object]:

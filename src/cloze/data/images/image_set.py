@@ -143,6 +143,19 @@ def _load(example: ImageExample, size: int, resize: Resize) -> NDArray[np.uint8]
         return error
 
 
+@dataclass(frozen=True, eq=False)
+class BatchShare:
+    """What one of several processes computes of a batch.
+
+    All draw the random numbers of the whole batch, with the same seed, and use their own rows. So
+    they are those of a single process.
+    """
+
+    rows: NDArray[np.int64]  # b: of each image in the whole batch
+    batch_size: int  # of the whole batch
+    seed: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageBatch:
     """Images with their captions as tokens.
@@ -157,6 +170,7 @@ class ImageBatch:
     loss: str  # the name of the objective's loss
     changes: Changes | None = None  # of the images, which the objective applies on the device
     stored: "Tensor | None" = None  # n y x 3, or latents (n c y x), on the device
+    share: BatchShare | None = None  # if several processes divide the batch
 
     @property
     def size(self) -> int:
@@ -178,8 +192,14 @@ class ImageBatch:
         borders = np.unique(np.linspace(0, self.size, parts + 1).round().astype(int))
         return [self.select(slice(first, last)) for first, last in pairwise(borders)]
 
+    def divide(self, rank: int, world_size: int, seed: int) -> Self:
+        """The images of one of several processes, which draw random numbers with one seed."""
+        whole = BatchShare(np.arange(self.size), self.size, seed)
+        return replace(self, share=whole).select(slice(rank, None, world_size))
+
     def select(self, chosen: slice) -> Self:
         """The batch with some of its images."""
+        share = self.share
         return replace(
             self,
             images=None if self.images is None else self.images[chosen],
@@ -187,6 +207,7 @@ class ImageBatch:
             attention_mask=self.attention_mask[chosen],
             sample_ids=self.sample_ids[chosen],
             changes=None if self.changes is None else self.changes[chosen],
+            share=None if share is None else replace(share, rows=share.rows[chosen]),
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:

@@ -123,11 +123,12 @@ class ImageRun(SelectingRun):
         Help("Compile the model (default: on one GPU in bfloat16)"),
     ] = None
 
-    def is_fast(self, device_type: str) -> bool:
+    def is_fast(self, device_type: str, num_processes: int = 1) -> bool:
         """Whether the networks are compiled on such a device."""
         if self.fast is not None:
             return self.fast
-        return device_type == "cuda" and DTYPE_NAMES[self.dtype] == "bfloat16"
+        is_default = num_processes == 1 and device_type == "cuda"
+        return is_default and DTYPE_NAMES[self.dtype] == "bfloat16"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +158,9 @@ class DiffusionRecipe(Config):
     schedule: Schedule = field(default_factory=Schedule)
     run: DiffusionRun = field(default_factory=DiffusionRun)
 
-    def is_fast(self, device_type: str) -> bool:
+    def is_fast(self, device_type: str, num_processes: int = 1) -> bool:
         """Whether the networks are compiled on such a device."""
-        return self.run.is_fast(device_type)
+        return self.run.is_fast(device_type, num_processes)
 
     def to_file(self) -> dict[str, Any]:
         """As the run's file has it."""
@@ -204,9 +205,9 @@ class ClipRecipe(Config):
                 fix="name a model; for random weights add --text-from-scratch",
             )
 
-    def is_fast(self, device_type: str) -> bool:
+    def is_fast(self, device_type: str, num_processes: int = 1) -> bool:
         """Whether the networks are compiled on such a device."""
-        return self.run.is_fast(device_type)
+        return self.run.is_fast(device_type, num_processes)
 
     def to_file(self) -> dict[str, Any]:
         """As the run's file has it."""
