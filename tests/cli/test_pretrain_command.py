@@ -118,6 +118,7 @@ def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way, o
     assert alone.returncode == 0, alone.stderr
     together = torchrun("pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings)
     assert together.returncode == 0, together.stderr
+    assert together.stdout.count("trained\t") == 1
     losses = [
         [
             next(value for name, value in row.items() if name.endswith("loss"))

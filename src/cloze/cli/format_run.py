@@ -1,5 +1,6 @@
 """Print the result of a training run: scores, time, and how to resume it."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,10 +20,17 @@ def print_run_result(result: "RunResult", as_json: bool, command: str = "pretrai
     """Print the scores of a run, and how to resume one that was stopped by a signal.
 
     A stopped run exits with the status of its signal, so that a script does not continue with an
-    unfinished model.
+    unfinished model. Of the processes that torchrun has started, only the first one prints.
     """
     from cloze.train.fit import exit_status
 
+    if os.environ.get("RANK", "0") == "0":
+        _print_result(result, as_json, command)
+    if result.stopped:
+        raise typer.Exit(exit_status(result.stopped))
+
+
+def _print_result(result: "RunResult", as_json: bool, command: str) -> None:
     if as_json:
         print_json(result.to_dict())
     elif result.task is None:
@@ -33,8 +41,6 @@ def print_run_result(result: "RunResult", as_json: bool, command: str = "pretrai
         _print_finetuning(result)
     if result.note and not as_json:
         print_note(result.note)
-    if result.stopped:
-        raise typer.Exit(exit_status(result.stopped))
 
 
 def _print_pretraining(result: "RunResult", command: str) -> None:
