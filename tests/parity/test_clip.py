@@ -187,12 +187,24 @@ def test_a_configuration_that_cannot_be_right_is_refused(path, tmp_path):
         ("image_std", [0, 0, 0]),
         ("image_mean", "0.5"),
         ("rescale_factor", 1.0),
+        ("do_rescale", False),
+        ("resample", 6),
+        ("resample", "bicubic"),
+        ("size", {"height": 16, "width": 8}),
+        ("size", {"longest_edge": 16}),
+        ("size", "16"),
+        ("crop_size", 8),
+        ("do_center_crop", False),
+        ("cloze_resize", "tile"),
     ],
 )
 def test_settings_of_images_are_checked(name, value, tmp_path):
-    folder = clip_model("clip-text").save(tmp_path / "model")
+    folder = clip_model("clip-text", resize="crop").save(tmp_path / "model")
+    change(folder / "preprocessor_config.json", "cloze_resize", None)
     change(folder / "preprocessor_config.json", name, value)
-    with raises(ClozeError, name):
+    with raises(
+        ClozeError, "resize" if name == "cloze_resize" else name.removeprefix("do_center_")
+    ):
         cloze.load(folder)
 
 

@@ -1,6 +1,7 @@
-"""Images are resized, cropped and embedded as transformers' CLIP does."""
+"""Images are resized, cropped, normalized and embedded as transformers does."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import CLIPModel
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 import cloze
 from cloze.data.images.decode import convert_image, decode_image
@@ -38,6 +41,77 @@ def test_the_center_is_that_of_the_processor(seed, width, height):
     image.save(stream, "PNG")
     same = decode_image(stream.getvalue(), "x", size=SIZE, resize="crop")
     assert np.array_equal(same, found)
+
+
+SQUARE = {"height": SIZE, "width": SIZE}
+PROCESSORS = {
+    "ViT": ViTImageProcessorPil(size=SQUARE),
+    "ViT, bicubic": ViTImageProcessorPil(size=SQUARE, resample=3, image_std=[0.2, 0.3, 0.4]),
+    "SigLIP": SiglipImageProcessorPil(size=SQUARE),
+    "SigLIP, not normalized": SiglipImageProcessorPil(size=SQUARE, do_normalize=False),
+    "CLIP": PROCESSOR,
+    "CLIP, bilinear": CLIPImageProcessorPil(
+        size={"shortest_edge": SIZE}, crop_size=SQUARE, resample=2
+    ),
+    "CLIP, Lanczos, squashed": CLIPImageProcessorPil(size=SQUARE, do_center_crop=False, resample=1),
+    "CLIP, squashed, then cropped": CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE),
+}
+SHAPES = [(40, 17), (16, 16), (9, 30), (1, 50), (7, 7)]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The folder of a CLIP as transformers writes it."""
+    folder = tmp_path_factory.mktemp("published")
+    made = clip_model("clip-text", resize="crop").save(folder / "cloze")
+    CLIPModel.from_pretrained(made).save_pretrained(folder)
+    for path in made.glob("tokenizer*"):
+        path.rename(folder / path.name)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("max_text_length", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("has_defaults", [False, True], ids=["all settings", "some settings"])
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_pixels_are_those_of_the_processor(published, name, has_defaults):
+    processor = PROCESSORS[name]
+    processor.save_pretrained(published)
+    if has_defaults:
+        remove_defaults(published / "preprocessor_config.json", type(processor)())
+    model = cloze.load(published, device="cpu")
+    seen = []
+    model.module.embed_images = lambda pixels: seen.append(pixels) or torch.ones(len(pixels), 12)
+    images = [make_image(n, *shape) for n, shape in enumerate(SHAPES)]
+    cloze.embed(model, images=images)
+    expected = processor(images, return_tensors="pt")["pixel_values"]
+    level = 1.01 / 255 / np.array(model.config.image_std)[:, None, None]  # one of 255, normalized
+    difference = (torch.cat(seen) - expected).abs().numpy()
+    assert (difference <= level).all()
+    assert difference.mean() < 0.2 * level.mean()
+
+
+def remove_defaults(file, default):
+    """Leave out of the file what the processor does anyway."""
+    values = json.loads(file.read_text())
+    same = {name: value for name, value in default.to_dict().items() if values.get(name) == value}
+    kept = {"image_processor_type", "size", "crop_size"}
+    left = {k: v for k, v in values.items() if k not in same or k in kept}
+    file.write_text(json.dumps(left))
+
+
+@pytest.mark.parametrize("resize", ["pad", "squash", "crop"])
+def test_folders_keep_how_images_are_resized(tmp_path, resize):
+    model = clip_model("clip-text", resize=resize, resampling="bilinear")
+    folder = model.save(tmp_path / "model")
+    found = cloze.load(folder).config
+    assert (found.resize, found.resampling) == (resize, "bilinear")
+    file = folder / "preprocessor_config.json"  # as earlier versions of cloze wrote it
+    values = json.loads(file.read_text())
+    del values["cloze_resize"]
+    file.write_text(json.dumps(values))
+    assert cloze.load(folder).config.resize == ("crop" if resize == "crop" else "pad")
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cloze.config import check_value
 from cloze.errors import ClozeError, ConfigError, FolderError
 from cloze.interop.encoders import BERT
 from cloze.interop.gpt import GPT2
 from cloze.interop.huggingface import ADMINISTRATIVE, HuggingFaceLayout
+from cloze.interop.image_processor import read_image_settings, write_image_settings
 from cloze.interop.layout import PREPROCESSOR_FILE, Description, Entry, Layout, Rule, part_of
 from cloze.interop.own import OwnLayout
 from cloze.interop.roberta import ROBERTA, XLM_ROBERTA
@@ -25,6 +25,7 @@ from cloze.models.configs.nested import NestedConfig
 
 HUGGING_FACE, DUAL_ENCODER, OWN = "clip", "vision-text-dual-encoder", "cloze-clip"
 PROCESSOR_FILE = "processor_config.json"  # newer folders have the preprocessor's settings in it
+_OWN_KEY = "max_text_length"  # a setting that only folders of cloze have
 _IMAGES = "images"  # under which `add_files` adds the settings of images
 _TEXT_MODEL, _VISION_MODEL = "clip_text_model", "clip_vision_model"
 _PUBLISHED_EOS_ID, _PUBLISHED_VOCAB_SIZE = 49407, 49408
@@ -197,13 +198,13 @@ class ClipLayout(OwnLayout):
         try:
             config = ClipConfig(
                 **_read_vision(vision, is_dual=is_dual),
-                **_read_images(values.get(_IMAGES)),
+                **read_image_settings(values.get(_IMAGES), is_own=_OWN_KEY in values),
                 vocab_size=text.config.vocab_size,
                 text=NestedConfig(text.config),
                 text_pooling="pooler" if is_dual else "eos",
                 projection_size=values.get("projection_dim", 512),
                 init_logit_scale=values.get("logit_scale_init_value", 2.6592),
-                max_text_length=values.get("max_text_length", _read_max_length(text.config)),
+                max_text_length=values.get(_OWN_KEY, _read_max_length(text.config)),
             )
         except ClozeError as error:
             raise FolderError(f"config.json: {error.problem}", fix=error.fix) from None
@@ -234,7 +235,7 @@ class ClipLayout(OwnLayout):
             "model_type": kind,
             "projection_dim": config.projection_size,
             "logit_scale_init_value": config.init_logit_scale,
-            "max_text_length": config.max_text_length,
+            _OWN_KEY: config.max_text_length,
             "text_config": text | {"projection_dim": config.projection_size},
             "vision_config": {
                 "model_type": _VISION_MODEL,
@@ -250,24 +251,7 @@ class ClipLayout(OwnLayout):
         assert isinstance(config, ClipConfig)
         if find_layout(config) == OWN:
             return {}
-        size = {"height": config.image_size, "width": config.image_size}
-        is_cropped = config.resize == "crop"
-        return {
-            PREPROCESSOR_FILE: {
-                "image_processor_type": "CLIPImageProcessor",
-                "do_convert_rgb": True,
-                "do_resize": True,
-                "size": {"shortest_edge": config.image_size} if is_cropped else size,
-                "resample": 3,
-                "do_center_crop": is_cropped,
-                "crop_size": size,
-                "do_rescale": True,
-                "rescale_factor": 1 / 255,
-                "do_normalize": True,
-                "image_mean": list(config.image_mean),
-                "image_std": list(config.image_std),
-            }
-        }
+        return {PREPROCESSOR_FILE: write_image_settings(config)}
 
     def map_weights(self, config: ModelConfig, names: Iterable[str]) -> dict[str, Rule]:
         """The rule of each weight; in our own layout it has its own name."""
@@ -354,30 +338,6 @@ def _read_square(name: str, value: object) -> object:
     if isinstance(value, list) and len(value) == 2 and value[0] == value[1]:  # noqa: PLR2004
         return value[0]
     raise ConfigError(f"vision_config.{name} is {value!r}", fix="use a square size")
-
-
-def _read_images(settings: object) -> dict[str, Any]:
-    """Mean, standard deviation and cropping of images; without a file those of published models."""
-    if settings is None:
-        return {"resize": "crop"}
-    if not isinstance(settings, Mapping):
-        raise ConfigError(f"{PREPROCESSOR_FILE} is not an object", fix="download the file again")
-    factor = settings.get("rescale_factor", 1 / 255)
-    check_value(f"{PREPROCESSOR_FILE}: rescale_factor", float, factor)
-    if abs(factor * 255 - 1) > 1e-3:  # noqa: PLR2004
-        raise ConfigError(
-            f"{PREPROCESSOR_FILE} sets rescale_factor to {factor!r}", fix="use a model with 1/255"
-        )
-    found: dict[str, Any] = {
-        "resize": "crop" if settings.get("do_center_crop", True) else "pad",
-    }
-    if settings.get("do_normalize", True) is False:
-        return {**found, "image_mean": (0.0,) * 3, "image_std": (1.0,) * 3}
-    for name in ("image_mean", "image_std"):
-        if settings.get(name) is not None:
-            check_value(f"{PREPROCESSOR_FILE}: {name}", tuple[float, ...], settings[name])
-            found[name] = tuple(map(float, settings[name]))
-    return found
 
 
 CLIP = ClipLayout(family="clip", required=("vocab_size", "image_size", "text"))

@@ -28,6 +28,7 @@ from cloze.make.sources import check_can_reread, name_sources, resolve_model_nam
 from cloze.models.configs.clip import TEXT_ENCODER
 from cloze.models.registry import get_family
 from cloze.report.page import write_report
+from cloze.tasks.image_inputs import get_resizing
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext, distributed_context
 from cloze.train.result import RunResult
@@ -78,7 +79,7 @@ class ImageRun(Generic[R]):
             examples,
             config.image_size,
             folder,
-            resize=getattr(config, "resize", "pad"),
+            resize=get_resizing(config),
             on_error=on_error,
             progress=self.callbacks.on_progress,
         )

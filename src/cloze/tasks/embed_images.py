@@ -18,6 +18,7 @@ from cloze.progress import ProgressCallback, ProgressOption, open_progress
 from cloze.tasks.image_inputs import (
     ImageInputs,
     ImageOrError,
+    get_resizing,
     load_batches,
     open_image_model,
     open_images,
@@ -107,7 +108,7 @@ def embed_images(
         images,
         model.config.image_size,
         _choose_batch(model),
-        resize=model.config.resize,
+        resize=get_resizing(model.config),
         on_error=on_error,
     )
 

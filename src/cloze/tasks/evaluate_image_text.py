@@ -14,6 +14,7 @@ from cloze.errors import InputError
 from cloze.metrics.image_text import compute_chance_recalls, compute_recalls
 from cloze.progress import ProgressCallback
 from cloze.tasks.evaluation import CorpusEvaluation
+from cloze.tasks.image_inputs import get_resizing
 from cloze.tasks.image_text import compute_image_vectors, compute_text_vectors
 
 _MIN_CAPTIONS = 2  # different ones, to find one among them
@@ -39,7 +40,7 @@ def evaluate_image_text(
     config = model.config
     for example in read_images(as_list(data), columns=columns, on_error=on_error):
         try:
-            pixels.append(example.load(config.image_size, resize=config.resize))
+            pixels.append(example.load(config.image_size, resize=get_resizing(config)))
             captions.append(example.caption)
         except InputError as error:
             if not skip_bad:

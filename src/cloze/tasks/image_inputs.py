@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.checkpoint.model import Model
-from cloze.data.images.decode import Resize, encode_png
+from cloze.data.images.decode import Resize, Resizing, encode_png
 from cloze.data.images.read import FORMATS, CaptionColumns, ImageExample, read_images
 from cloze.data.input_files import split_endings
 from cloze.data.objects import is_table
@@ -170,6 +170,13 @@ def _not_an_image_error(given: object, name: str) -> InputError:
         f"{name}: an object of type {type(given).__name__} is not an image",
         fix="pass a path, bytes, a Pillow image, an array, or a list of these",
     )
+
+
+def get_resizing(config: Any) -> Resizing:  # noqa: ANN401 (of a CLIP or a diffusion model)
+    """How a model's images become squares: as its configuration says, else padded."""
+    found = Resizing()
+    mode = getattr(config, "resize", found.mode)
+    return Resizing(mode, getattr(config, "resampling", found.resampling))
 
 
 def load_image(image: ImageInput, size: int, *, resize: Resize = "pad") -> Pixels:

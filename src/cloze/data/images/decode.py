@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,20 @@ from cloze.errors import ClozeError, InputError, MissingExtraError
 MAX_BYTES = 2**26  # of an image file
 MAX_PIXELS = 2**26  # 8,192 × 8,192
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-Resize = Literal["pad", "crop"]
-"""How an image becomes a square: the whole image on white, or what is in its center."""
+ResizeMode = Literal["pad", "crop", "squash"]
+"""How an image becomes a square: the whole image on white, its center, or distorted."""
 _RESIZE_GAP = 3.0  # reduce by whole factors first, as far as the result stays this much larger
 _16_BIT = 257  # 65,535 / 255
+
+
+class Resizing(NamedTuple):
+    """How an image becomes a square, and Pillow's filter; images that are padded have their own."""
+
+    mode: ResizeMode = "pad"
+    resampling: str = "bicubic"
+
+
+Resize: TypeAlias = ResizeMode | Resizing
 
 
 def decode_image(
@@ -44,16 +54,19 @@ def decode_image(
         name: the name of the file in errors.
         size: width and height of the result (default: those of the image).
         resize: pad scales the whole image (Lanczos) and centers it on white. crop scales the
-            shorter side (bicubic) and keeps the center, as `CLIPImageProcessor` of transformers.
+            shorter side and keeps the center, as `CLIPImageProcessor` of transformers; squash
+            scales both sides, as its `ViTImageProcessor`. The filter is bicubic, or that of a
+            `Resizing`.
         max_pixels: an image with more pixels is an error.
     """
     _, operations = _import_pillow()
+    resizing = _make_resizing(resize)
     with _translate_errors(name):
         image = _open(content, name, max_pixels)
-        if size is not None and resize == "pad":
+        if size is not None and resizing.mode == "pad":
             image.draft("RGB", (2 * size, 2 * size))  # JPEG files are decoded smaller
         image.load()
-        return convert_image(operations.exif_transpose(image), size=size, resize=resize)
+        return convert_image(operations.exif_transpose(image), size=size, resize=resizing)
 
 
 def check_image_size(content: bytes, name: str, max_pixels: int) -> None:
@@ -110,8 +123,21 @@ def convert_image(
         image = pillow.fromarray(image)
     image = _convert(image, pillow)
     if size is not None and image.size != (size, size):
-        image = (_pad if resize == "pad" else _crop)(image, size, pillow)
+        image = _resize(image, size, _make_resizing(resize), pillow)
     return np.array(image, np.uint8)
+
+
+def _resize(image: Any, size: int, resizing: Resizing, pillow: Any) -> Any:  # noqa: ANN401
+    resampling = pillow.Resampling[resizing.resampling.upper()]
+    if resizing.mode == "pad":
+        return _pad(image, size, pillow)
+    if resizing.mode == "squash":
+        return image.resize((size, size), resampling)
+    return _crop(image, size, resampling)
+
+
+def _make_resizing(resize: Resize) -> Resizing:
+    return resize if isinstance(resize, Resizing) else Resizing(resize)
 
 
 def _convert(image: Any, pillow: Any) -> Any:  # noqa: ANN401 (a Pillow image, its module)
@@ -138,7 +164,7 @@ def _pad(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
     return square
 
 
-def _crop(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
+def _crop(image: Any, size: int, resampling: Any) -> Any:  # noqa: ANN401
     """The center of the image; the shorter side is scaled to `size`."""
     width, height = image.size
     short = min(width, height)
@@ -149,7 +175,7 @@ def _crop(image: Any, size: int, pillow: Any) -> Any:  # noqa: ANN401
             fix="cut it into parts",
         )
     left, top = (scaled[0] - size) // 2, (scaled[1] - size) // 2
-    larger = image.resize(scaled, pillow.Resampling.BICUBIC)
+    larger = image.resize(scaled, resampling)
     return larger.crop((left, top, left + size, top + size))
 
 

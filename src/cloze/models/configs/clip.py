@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from cloze.config import Help, Range
 from cloze.errors import ConfigError
@@ -25,6 +25,8 @@ TEXT_ENCODER = "clip-text"  # the family of CLIP's own text encoder
 MAX_LOGIT_SCALE = math.log(100.0)  # Radford et al. 2021, §2.5
 _POOLERS = ("bert", "roberta", "xlm-roberta")  # families that have a pooler
 TextPooling = Literal["mean", "cls", "pooler", "eos"]
+Resampling = Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"]
+RESAMPLINGS = get_args(Resampling)  # in the order of Pillow's numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +93,12 @@ class ClipConfig(ModelConfig):
         0.27577711,
     )
     resize: Annotated[
-        Literal["pad", "crop"],
-        Help("How images become square: pad with white, or crop the center"),
+        Literal["pad", "crop", "squash"],
+        Help("How images become square: pad with white, crop the center, or squash the whole"),
     ] = "pad"
+    resampling: Annotated[
+        Resampling, Help("Pillow's filter that scales images which are cropped or squashed")
+    ] = "bicubic"
     init_logit_scale: Annotated[
         float, Range(-10, 10), Help("Initial logarithm of the factor of similarities")
     ] = math.log(1 / 0.07)
