@@ -6,7 +6,7 @@ JOBS   ?= 2
 # Compiled modules are kept, also where the variable is set: tests start many processes.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo check test test-gpu stress browser lint format bench docs tutorials notebooks wheel-docs package figures clean
+.PHONY: help demo check test quick-tests test-gpu stress browser lint style types format bench docs tutorials notebooks wheel-docs package figures clean
 
 help:            ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -38,16 +38,24 @@ $(VENV)/.notebooks: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.core      ## text to a trained BERT and a report in three minutes: no download
 	$(BIN)/cloze demo --force
 
-lint: $(VENV)/.dev       ## ruff, mypy, import-linter, vocabulary, generated types
+lint: style types        ## ruff, mypy, import-linter, vocabulary, generated types
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_vocabulary.py
 	$(BIN)/python tools/write_keywords.py --check
 
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+# mypy, which uses one core, runs beside the tests.
+test: style              ## lint and every quick test
+	$(MAKE) --no-print-directory --jobs=2 types quick-tests
+
 # A thread to each process: more than there are cores wait for each other, ten times as long on a busy machine.
-test: lint               ## lint and every quick test
+quick-tests: $(VENV)/.dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal
 
 check: lint              ## lint and the tests of what changed, or a quick selection: for daily use
@@ -58,7 +66,8 @@ check: lint              ## lint and the tests of what changed, or a quick selec
 test-gpu:                ## tests that need a GPU, with the system's own Python
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $$(grep -rl 'mark\.gpu' tests --include='test_*.py')
 
-stress: $(VENV)/.dev     ## the long counts
+stress: $(VENV)/.dev     ## the long counts, and all examples that hypothesis generates
+	CLOZE_EXAMPLES=all HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist worksteal $$(grep -rl '@given' tests --include='test_*.py')
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m stress -n $(JOBS) --dist worksteal -rP --durations=0
 
 browser: $(VENV)/.dev    ## saved pages and views in Chromium, without a network; installs Debian's Chromium if there is none

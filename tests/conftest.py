@@ -1,10 +1,14 @@
 """What every test may ask for."""
 
+import gc
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from generated_examples import count_examples
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -12,8 +16,20 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # This machine may be shared: a slow example is not a failing one, and every run draws the same.
-settings.register_profile("cloze", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("cloze", deadline=None, derandomize=True, max_examples=count_examples(50))
 settings.load_profile("cloze")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Garbage is searched for less often, and not among the imported modules: it takes seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

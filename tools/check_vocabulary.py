@@ -12,6 +12,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,27 +93,53 @@ ALLOWED_LINES = (
 )
 
 
+def check_code(path: Path) -> Iterator[tuple[int, str]]:
+    """The problems of a Python file, which is parsed only if its text may have some."""
+    text = path.read_text(encoding="utf-8")
+    if any(is_participle(name) for name in re.findall(r"\bdef\s+(\w+)", text)):
+        yield from check_names(ast.parse(text))
+    if compile_any(tuple(BANNED)).search(text):
+        yield from check_words(path, read_texts(path))
+
+
+def is_participle(function: str) -> bool:
+    """Whether a function's name is a bare participle."""
+    name = function.strip("_")
+    participle = name in IRREGULAR or re.fullmatch(r"[a-z]{2,}ed", name)
+    return bool(participle) and name not in ALLOWED_NAMES
+
+
 def check_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Functions that a bare participle names."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            name = node.name.strip("_")
-            participle = name in IRREGULAR or re.fullmatch(r"[a-z]{2,}ed", name)
-            if participle and name not in ALLOWED_NAMES:
-                yield node.lineno, f"function {node.name!r} is named by a bare participle"
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and is_participle(node.name):
+            yield node.lineno, f"function {node.name!r} is named by a bare participle"
 
 
 def check_words(
     path: Path, lines: Iterator[tuple[int, str]], banned: Mapping[str, str] = BANNED
 ) -> Iterator[tuple[int, str]]:
     """Banned words in texts."""
+    any_word = compile_any(tuple(banned))
     for number, line in lines:
+        if not any_word.search(line):
+            continue
         for pattern, better in banned.items():
-            found = re.search(
-                rf"\b(?:{pattern})\b" if pattern[0].isalpha() else pattern, line, re.I
-            )
+            found = re.search(delimit(pattern), line, re.I)
             if found and not is_allowed(path, line):
                 yield number, f"{found[0]!r}: write {better}"
+
+
+@cache
+def compile_any(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One expression that finds what any of the patterns finds."""
+    return re.compile("|".join(f"(?:{delimit(one)})" for one in patterns), re.I)
+
+
+def delimit(pattern: str) -> str:
+    """The pattern for whole words, if it begins with a letter."""
+    return rf"\b(?:{pattern})\b" if pattern[0].isalpha() else pattern
 
 
 def is_allowed(path: Path, line: str) -> bool:
@@ -138,9 +165,7 @@ def main() -> int:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path == Path(__file__).resolve():
                 continue
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found = [*check_names(tree), *check_words(path, read_texts(path))]
-            problems += [(path, *one) for one in found]
+            problems += [(path, *one) for one in check_code(path)]
     for pattern in TEXTS:
         for path in sorted(ROOT.glob(pattern)):
             lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cloze.cli.app import app
+from forked_commands import ForkedCommand
 
 CORPUS = "the cat sat on the mat and the dog slept\n\nein Café in 北京 ist schön\n" * 50
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -75,6 +76,12 @@ def run() -> Command:
 @pytest.fixture(scope="session")
 def process() -> Command:
     return run_process
+
+
+@pytest.fixture(scope="session")
+def forked() -> Command:
+    """Runs a command in a process of its own, which needs no second to import torch."""
+    return lambda *arguments, **options: ForkedCommand(*arguments, **options).wait()
 
 
 @pytest.fixture(scope="session")

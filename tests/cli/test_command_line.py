@@ -433,15 +433,12 @@ def test_json_never_says_nan(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_a_progress_bar_does_not_take_the_output_of_a_file(tmp_path: Path) -> None:
+def test_a_progress_bar_does_not_take_the_output_of_a_file(forked, tmp_path: Path) -> None:
     """`cloze … > file` on a terminal: the bar is on standard error, the results in the file."""
     folder = tiny_model("mlm").save(tmp_path / "model")
     ours, theirs = pty.openpty()
     with (tmp_path / "out.txt").open("w") as out:
-        command = [sys.executable, "-m", "cloze", "fill", str(folder), "the [MASK]", "--json"]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=theirs, check=False
-        )
+        done = forked("fill", folder, "the [MASK]", "--json", stdout=out, stderr=theirs)
     os.close(theirs)
     os.close(ours)
     assert done.returncode == 0

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 
 from cloze.checkpoint.model import Model
 from cloze.models.configs.bert import BertConfig
+from forked_commands import ForkedCommand
 from helpers import check_mentions, tiny_tokenizer
 
 
@@ -60,7 +59,9 @@ def test_from_a_table_to_answers(run, here, tmp_path):
 
 
 def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
-    ran = run(*flags(here, tmp_path / "m", "--seeds", "2", "--patience", "3"))
+    arguments = [*flags(here, tmp_path / "m", "--seeds", "2", "--patience", "3")]
+    arguments[arguments.index("--epochs") + 1] = "1"
+    ran = run(*arguments)
     assert ran.returncode == 0, ran.stderr
     assert "accuracy, all seeds" in ran.stdout
     check_mentions(ran.stderr, "210", "2 labels")
@@ -74,19 +75,17 @@ def test_the_table_at_the_end_and_the_recipe(run, here, tmp_path):
 
 def test_a_signal_ends_all_seeds_and_they_go_on(run, here, tmp_path):
     out = tmp_path / "m"
-    command = [sys.executable, "-m", "cloze", *flags(here, out, "--seeds", "2")]
-    command[command.index("--epochs") + 1] = "10"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        metrics = out / "seed-0" / "metrics.jsonl"
-        until = time.monotonic() + 100
-        while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
-    check_mentions(err, "SIGTERM", "0 of 2", "cloze finetune --resume")
+    arguments = [*flags(here, out, "--seeds", "2")]
+    arguments[arguments.index("--epochs") + 1] = "6"
+    command = ForkedCommand(*arguments)
+    metrics = out / "seed-0" / "metrics.jsonl"
+    until = time.monotonic() + 100
+    while time.monotonic() < until and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.02)
+    command.send_signal(signal.SIGTERM)
+    ended = command.wait()
+    assert ended.returncode == 143, ended.stderr
+    check_mentions(ended.stderr, "SIGTERM", "0 of 2", "cloze finetune --resume")
     assert not (out / "seed-1").exists()
     resumed = run("finetune", "--resume", "--out", out, "--json")
     assert resumed.returncode == 0, resumed.stderr

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 import cloze
 from cloze.checkpoint.model import Model
 from cloze.cli.app import app
+from cloze.data.python_docs import read_documents
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from helpers import PIECES, check_mentions, check_scores, scramble, tiny_tokenizer
@@ -348,7 +350,9 @@ def test_whether_one_text_follows_another(run, folder, model):
 
 def test_demo(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ran = run("demo", "--minutes", "0.02", "--threads", "1")
+    some = list(islice(read_documents(), 60, 90))  # topics and modules
+    monkeypatch.setattr("cloze.make.demo.read_documents", lambda: iter(some))
+    ran = run("demo", "--minutes", "0.005", "--threads", "1")
     assert ran.returncode == 0, ran.stderr
     check_scores(ran.stdout, "mlm_accuracy", "unigram_baseline", "nsp_accuracy")
     for fact in ("sentence\t", "\tbefore training\tafter training", "cosine", "cloze fill"):

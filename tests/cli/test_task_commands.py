@@ -3,8 +3,6 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -40,8 +38,8 @@ def folders(tmp_path_factory):
         ("answer", ["the cat", "a b c", "--top", "2"], "answers"),
     ],
 )
-def test_in_a_process_of_its_own(process, run, folders, verb, arguments, key):
-    ran = process(verb, folders[verb], *arguments, "--json")
+def test_in_a_process_of_its_own(forked, run, folders, verb, arguments, key):
+    ran = forked(verb, folders[verb], *arguments, "--json")
     assert ran.returncode == 0, ran.stderr
     assert key in json.loads(ran.stdout)
     assert run(verb, folders[verb], *arguments, "--json").stdout == ran.stdout
@@ -197,18 +195,12 @@ def test_tag(run, folders):
 
 
 @pytest.mark.parametrize("name", ["tag", "places"])
-def test_tag_on_a_terminal(folders, name):
+def test_tag_on_a_terminal(forked, folders, name):
     """The text itself, spans marked; nothing in it can steer the terminal."""
     text = "the cat\x1b[2J sat"
     ours, theirs = pty.openpty()
-    ran = subprocess.run(
-        [sys.executable, "-m", "cloze", "tag", str(folders[name]), text],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        check=False,
-        timeout=120,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"},
-    )
+    settings = {"TERM": "xterm-256color", "COLUMNS": "200"}
+    ran = forked("tag", folders[name], text, stdout=theirs, **settings)
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)

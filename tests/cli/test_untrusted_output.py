@@ -3,8 +3,6 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import cloze
 from cloze.errors import MAX_MESSAGE, ClozeError, FolderError
+from forked_commands import ForkedCommand
 from helpers import raises, tiny_model
 
 MARKUP = "[link=https://example.org]x[/link][/bold]"
@@ -25,23 +24,17 @@ def run_on_terminal(*arguments: str | Path, **environment: str) -> tuple[int, st
     """Exit code and output of a command that writes to a terminal without colors."""
     ours, theirs = pty.openpty()
     settings = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "cloze", *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ | settings | environment,
-    ) as process:
-        os.close(theirs)
-        parts = []
-        try:
-            while part := os.read(ours, 65536):
-                parts.append(part)
-        except OSError:  # the terminal is closed
-            pass
-        finally:
-            os.close(ours)
-    return process.returncode, b"".join(parts).decode()
+    command = ForkedCommand(*arguments, stdout=theirs, stderr=theirs, **settings, **environment)
+    os.close(theirs)
+    parts = []
+    try:
+        while part := os.read(ours, 65536):
+            parts.append(part)
+    except OSError:  # the terminal is closed
+        pass
+    finally:
+        os.close(ours)
+    return command.wait().returncode, b"".join(parts).decode()
 
 
 def check_plain(text: str) -> None:
@@ -81,8 +74,8 @@ def test_tables_show_labels_as_text(folder, tmp_path):
     check_plain(shown)
 
 
-def test_json_has_no_control_characters_and_the_same_values(folder, process):
-    ran = process("classify", folder, f"the cat{ESCAPES}", "--top", "2", "--json", "--quiet")
+def test_json_has_no_control_characters_and_the_same_values(folder, forked):
+    ran = forked("classify", folder, f"the cat{ESCAPES}", "--top", "2", "--json", "--quiet")
     assert ran.returncode == 0, ran.stderr
     check_plain(ran.stdout + ran.stderr)
     found = json.loads(ran.stdout)

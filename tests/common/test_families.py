@@ -1,7 +1,10 @@
 """One suite over every registered family: build, save, load, and do what it says it can."""
 
 import inspect
+import shutil
 import tempfile
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,9 +109,21 @@ def test_no_family_is_left_out():
     assert {name.partition(",")[0] for name in MADE} == set(FAMILIES)
 
 
+@pytest.fixture(scope="module")
+def save_once(tmp_path_factory):
+    """The folder of a model by its name, which no test changes."""
+    return cache(lambda name: MADE[name]().save(tmp_path_factory.mktemp("family") / "model"))
+
+
 @pytest.fixture(params=MADE)
-def folder(request, tmp_path):
-    return MADE[request.param]().save(tmp_path / "model")
+def folder(request, save_once):
+    return save_once(request.param)
+
+
+@pytest.fixture
+def own_folder(folder, tmp_path):
+    """A copy that a test may change."""
+    return Path(shutil.copytree(folder, tmp_path / "own"))
 
 
 def test_what_is_saved_again_is_the_same_to_the_byte(folder, tmp_path):
@@ -145,9 +160,8 @@ def test_it_does_what_it_says_and_refuses_the_rest_in_words(folder):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_command_refuses_in_the_same_words(family, tmp_path):
-    made = next(make for name, make in MADE.items() if name.partition(",")[0] == family)
-    folder = str(made().save(tmp_path / "model"))
+def test_a_command_refuses_in_the_same_words(family, save_once):
+    folder = str(save_once(next(name for name in MADE if name.partition(",")[0] == family)))
     able = cloze.info(folder).capabilities
     for name, arguments in COMMANDS.items():
         if name not in able:
@@ -196,21 +210,21 @@ def test_an_empty_folder_is_filled_and_another_is_kept(folder, tmp_path):
     assert files_of(tmp_path / "full") == {"notes"}
 
 
-def test_a_folder_that_is_cut_is_refused(folder):
-    file = folder / "model.safetensors"
+def test_a_folder_that_is_cut_is_refused(own_folder):
+    file = own_folder / "model.safetensors"
     whole = file.read_bytes()
     for size in (4, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:size])
         with raises(FolderError, "model.safetensors"):
-            cloze.load(folder)
+            cloze.load(own_folder)
 
 
-def test_another_kind_is_refused_before_weights_are_read(folder):
-    (folder / "model.safetensors").write_bytes(b"")
-    kind = read_family_kind(folder)
+def test_another_kind_is_refused_before_weights_are_read(own_folder):
+    (own_folder / "model.safetensors").write_bytes(b"")
+    kind = read_family_kind(own_folder)
     wrong = "encoder" if kind != "encoder" else "translator"
-    with raises(ClozeError, str(folder)):
-        cloze.load(folder, kind=wrong)
+    with raises(ClozeError, str(own_folder)):
+        cloze.load(own_folder, kind=wrong)
 
 
 def read_family_kind(folder):

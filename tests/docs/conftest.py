@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REDUCED = [
     (r"^num_layers = \d+", "num_layers = 1"),
     (r'^(family = "elmo")\npreset = "\w+"', r'\1\npreset="tiny"'),
+    (r"^batch_size = 512\nepochs", "batch_size = 64\nepochs"),
     (r"^batch_size = (256|512)", "batch_size = 4"),
     (
         r'^(family = "(?:diffusion|clip)")\npreset = "mini"\nimage_size = 64',
@@ -31,7 +32,8 @@ REDUCED = [
     (r"^size = \d+", "size = 300"),
     (r"^batch_tokens = \d+", "batch_tokens = 512"),
     (r"^chunk_length = \d+", "chunk_length = 8"),
-    (r'^encoder = "cloze-en"', 'encoder = "runs/bert"'),
+    (r'^(encoder|init_from) = "cloze-en"', r'\1 = "runs/bert"'),
+    (r"^num_candidates = \d+", "num_candidates = 16"),
     (r"^accumulate = \d+", "accumulate = 1"),
     (r"^(epochs) = [\d.]+", r"\1 = 1"),
     (r"^(minutes|steps) = [\d.]+", "steps = 2"),
@@ -138,6 +140,7 @@ NEEDS = {
     "runs/retro": ["runs/bert"],
     "their.arpa": ["runs/ngram"],
     "published-elmo": ["runs/elmo"],
+    "emoji": ["runs/bert"],  # recipes for images begin with a text encoder
 }
 
 

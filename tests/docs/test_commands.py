@@ -55,6 +55,12 @@ SUBSTITUTIONS = [
     (r"--vocabulary (V|VOCAB)\b", "--vocabulary VOCABULARY"),
     (r"--layers CHOICE\b", "--layers last"),
     (r"(max.new.tokens)([ =])\d{3}", r"\1\g<2>20"),
+    (r"(cloze (?:finetune \w+|distill)) cloze-en", r"\1 runs/bert"),
+    (r'(\(cloze\.finetune\)\(\s*"\w+",\s*)"cloze-en"', r'\1"runs/bert"'),
+    (r'"cloze-en"(, device="cpu", dtype="auto")', r'"runs/bert"\1'),  # it measures speed
+    (r"cloze database (?!.*--key-encoder)", "cloze database --key-encoder runs/bert "),
+    (r"(cloze draw \S+)(?![^\n]* --sampling-steps )", r"\1 --sampling-steps 4"),
+    (r"\bsteps=50\b", "steps=4"),
     (r"(cloze explain (?:ablation|patching|cka|probe)) cloze-en", r"\1 runs/bert"),
 ]
 

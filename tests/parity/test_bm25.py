@@ -3,10 +3,11 @@
 import bm25s
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.retrieval.bm25 import BM25, find_terms
+from generated_examples import examples
 
 pytestmark = pytest.mark.parity
 WORDS = st.sampled_from(["red", "blue", "fox", "owl", "the", "a", "night"])
@@ -15,7 +16,7 @@ TEXTS = st.lists(st.lists(WORDS, min_size=1, max_size=9).map(" ".join), min_size
 QUERIES = st.lists(WORDS, min_size=1, max_size=4, unique=True)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     TEXTS, st.lists(WORDS, min_size=1, max_size=4, unique=True), st.floats(0.1, 3), st.floats(0, 1)
 )

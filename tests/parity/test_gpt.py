@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cloze
@@ -18,6 +18,7 @@ from cloze.models.registry import get_family, resolve
 from cloze.nn.layout import Packed
 from cloze.text.input_tokens import add_input_tokens
 from cloze.text.tokenizer_training import train_tokenizer
+from generated_examples import examples
 from helpers import PIECES, raises, scramble, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.parity
@@ -185,7 +186,7 @@ def gpts(draw):
     )
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(config=gpts(), seed=st.integers(0, 99), ours_first=st.booleans())
 def test_logits_of_generated_models_with_and_without_a_cache(config, seed, ours_first):
     kind = getattr(transformers, CLASSES[config.family, ("lm",)])

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from transformers import CLIPModel
@@ -16,6 +16,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 import cloze
 from cloze.data.images.decode import convert_image, decode_image
+from generated_examples import examples
 from images import clip_model
 
 SIZE = 16
@@ -29,7 +30,7 @@ def make_image(seed, width, height):
     return Image.fromarray(noise)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 99), st.integers(1, 70), st.integers(1, 70))
 def test_the_center_is_that_of_the_processor(seed, width, height):
     image = make_image(seed, width, height)

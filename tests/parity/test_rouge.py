@@ -1,10 +1,11 @@
 """ROUGE against the package rouge-score."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.metrics.rouge import NAMES, compute_rouge, score_summary
+from generated_examples import examples
 
 rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
 THEIRS = dict(zip(NAMES, ("rouge1", "rouge2", "rougeL", "rougeLsum"), strict=True))
@@ -14,7 +15,7 @@ words = st.sampled_from(["the", "Cat", "sat", "on", "a", "mat.", "naïve", "x-y"
 texts = st.lists(st.lists(words, max_size=7).map(" ".join), max_size=4).map("\n".join)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(texts, texts)
 def test_scores_equal_rouge_score(summary, reference):
     theirs = SCORER.score(reference, summary)
@@ -25,7 +26,7 @@ def test_scores_equal_rouge_score(summary, reference):
         assert ours[name].f1 == pytest.approx(theirs[other].fmeasure, abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text(summary, reference):
     theirs = SCORER.score(reference, summary)

@@ -4,7 +4,7 @@ from functools import cache
 from itertools import compress, pairwise
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cloze.text.alignment import TokenAlignment
@@ -16,6 +16,7 @@ from cloze.text.truncation import (
     truncate,
     truncate_longest_first,
 )
+from generated_examples import examples
 from texts import ANY_TEXT
 
 TEXTS = [
@@ -59,7 +60,7 @@ def check(encoding: TokenAlignment, text: str, sequence: int) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-@settings(max_examples=100)
+@examples(100)
 @given(text=ANY_TEXT, pair=ANY_TEXT)
 def test_characters_words_and_tokens_agree(name: str, text: str, pair: str):
     encoding = made(name).encode(text, pair)
@@ -70,7 +71,7 @@ def test_characters_words_and_tokens_agree(name: str, text: str, pair: str):
 
 
 @pytest.mark.parametrize("policy", ["head", "tail", "head+tail"])
-@settings(max_examples=200)
+@examples(200)
 @given(text=ANY_TEXT, pair=st.none() | ANY_TEXT, limit=st.integers(4, 40))
 def test_kept_and_truncated_tokens_are_all_tokens(
     policy: str, text: str, pair: str | None, limit: int
@@ -104,7 +105,7 @@ def test_every_token_has_one_window_with_the_most_context(text: str, stride: int
 
 
 @pytest.mark.parametrize("name", ["bytes", "char-bytes", "bpe"])
-@settings(max_examples=100)
+@examples(100)
 @given(text=ANY_TEXT)
 @example(text="\U0002b820" * 301)
 def test_no_character_is_unknown_with_bytes(name: str, text: str):
@@ -112,14 +113,14 @@ def test_no_character_is_unknown_with_bytes(name: str, text: str):
 
 
 @pytest.mark.parametrize("name", ["char-bytes", "bpe"])
-@settings(max_examples=100)
+@examples(100)
 @given(text=ANY_TEXT)
 def test_decoding_is_lossless(name: str, text: str):
     assume("[MASK]" not in text)  # a special token even where it is typed
     assert made(name).decode(made(name).encode(text).ids) == text
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(text=ANY_TEXT)
 @example(text="Don't stop. Why? He is n't, x .")
 @example(text="ж" * 250)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cloze
@@ -13,6 +13,7 @@ from cloze.decode import prompts as batching
 from cloze.decode.config import SamplingOptions
 from cloze.decode.language import language_model
 from cloze.decode.sampling import filter_probabilities
+from generated_examples import examples
 from grams import text_model
 from helpers import tiny_model
 from languages import VARIETIES, neural_model
@@ -54,7 +55,7 @@ def assert_same(generations, others):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(texts=TEXTS, options=OPTIONS, batch_tokens=BATCH_TOKENS)
 def test_samples_of_a_prompt_do_not_depend_on_its_batch(name, texts, options, batch_tokens):
     with patch.object(batching, "BATCH_TOKENS", batch_tokens):
@@ -65,7 +66,7 @@ def test_samples_of_a_prompt_do_not_depend_on_its_batch(name, texts, options, ba
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(texts=TEXTS, batch_tokens=BATCH_TOKENS, top=st.integers(1, 5))
 def test_suggestions_do_not_depend_on_the_batch(name, texts, batch_tokens, top):
     with patch.object(batching, "BATCH_TOKENS", batch_tokens):
@@ -82,7 +83,7 @@ def test_suggestions_do_not_depend_on_the_batch(name, texts, batch_tokens, top):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(texts=TEXTS, batch_tokens=BATCH_TOKENS, beam=st.integers(2, 3), options=OPTIONS)
 def test_beams_do_not_depend_on_the_batch(name, texts, batch_tokens, beam, options):
     sampling = ("samples", "temperature", "top_k", "top_p", "min_p")
@@ -94,7 +95,7 @@ def test_beams_do_not_depend_on_the_batch(name, texts, batch_tokens, beam, optio
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(text=TEXTS.map(" ".join), options=OPTIONS)
 def test_a_sample_is_drawn_from_the_next_token_probabilities(name, text, options):
     """One token after another, from `next_log_probs` of the whole context."""

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import InputError
@@ -12,6 +12,7 @@ from cloze.models.registry import FAMILIES
 from cloze.nn.attention import Attention
 from cloze.nn.fuse import fuse
 from cloze.nn.layout import Packed
+from generated_examples import examples
 from helpers import ENCODERS, PIECES, raises, scramble
 from languages import neural_model
 from translators import translator
@@ -56,7 +57,7 @@ def run(module, inputs, kind, **options):
         return module(*inputs), captured
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     family=st.sampled_from(ENCODERS),
     sizes=lengths,
@@ -84,7 +85,7 @@ def test_the_model_computes_the_same_and_nothing_stays(
     assert len(captured) == len(captured.sources)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(family=st.sampled_from(ENCODERS), sizes=lengths)
 def test_weights_and_values_give_the_heads_in_both_layouts(family, sizes):
     module = MODULES[family].eval()
@@ -111,7 +112,7 @@ def test_weights_and_values_give_the_heads_in_both_layouts(family, sizes):
             start += size
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(layers=st.lists(st.sampled_from([1, 2, 3, -1, -2, -3]), max_size=4), sizes=lengths)
 def test_only_selected_layers_are_recorded_and_reduced(layers, sizes):
     module = MODULES["bert"].eval()

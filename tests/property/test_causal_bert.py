@@ -1,13 +1,14 @@
 """A causal BERT attends to no later token, in all layouts."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
 from cloze.models.build import build
 from cloze.models.configs.bert import BertConfig
 from cloze.nn.layout import Packed, Varlen
+from generated_examples import examples
 from helpers import scramble
 
 SHAPE = {
@@ -35,7 +36,7 @@ def varlen(lengths):
     return Varlen(bounds, Packed.from_lengths(lengths).position_ids, max(lengths))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(lengths=LENGTHS, seed=st.integers(0, 99), left=st.booleans())
 def test_layouts_agree(lengths, seed, left):
     rows = some_rows(lengths, seed)
@@ -52,7 +53,7 @@ def test_layouts_agree(lengths, seed, left):
     assert padded.isfinite().all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(lengths=LENGTHS, seed=st.integers(0, 99), data=st.data())
 def test_a_later_token_changes_no_earlier_vector(lengths, seed, data):
     rows = some_rows(lengths, seed)

@@ -5,7 +5,7 @@ from functools import partial
 from string import ascii_lowercase
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
@@ -17,6 +17,7 @@ from cloze.text.counting import (
     split_bert_words,
     split_with_spaces,
 )
+from generated_examples import examples
 from texts import ANY_TEXT
 
 FLAGS = [(True, None), (False, None), (True, False), (False, True)]
@@ -34,7 +35,7 @@ def whole(texts: list[str], normalizer, pre_tokenizer) -> Counter[str]:
 
 @pytest.mark.parametrize("chinese", [True, False])
 @pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
-@settings(max_examples=300)
+@examples(300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 def test_bert_words(texts: list[str], lowercase: bool, strip_accents: bool | None, chinese: bool):
     normalizer = build_bert_normalizer(
@@ -46,7 +47,7 @@ def test_bert_words(texts: list[str], lowercase: bool, strip_accents: bool | Non
 
 
 @pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
-@settings(max_examples=300)
+@examples(300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 @example(texts=["a \u0300 b"])
 def test_byte_level_bpe_words(texts: list[str], lowercase: bool, strip_accents: bool | None):
@@ -58,7 +59,7 @@ def test_byte_level_bpe_words(texts: list[str], lowercase: bool, strip_accents: 
 
 
 @pytest.mark.parametrize(("lowercase", "strip_accents"), FLAGS)
-@settings(max_examples=300)
+@examples(300)
 @given(texts=st.lists(ANY_TEXT, max_size=4))
 def test_characters(texts: list[str], lowercase: bool, strip_accents: bool | None):
     normalizer = build_plain_normalizer(lowercase=lowercase, strip_accents=strip_accents)

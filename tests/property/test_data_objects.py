@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cloze.data.delimiters import detect_dialect
 from cloze.data.labelled.examples import UNKNOWN_ORIGIN
 from cloze.data.labelled.tables import read_text_examples
+from generated_examples import examples
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -58,7 +59,7 @@ def write_all(folder, rows):
     return [folder / name for name in (*files, "rows.parquet")]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(ROWS)
 @example([('"', "good"), ("", "bad")])
 def test_objects_and_files_with_the_same_rows_give_the_same_examples(rows):
@@ -92,7 +93,7 @@ def test_objects_and_files_with_the_same_rows_give_the_same_examples(rows):
             assert read(path) == want, path.name
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(st.lists(WORD, min_size=3, max_size=3), min_size=2, max_size=9),
     st.sampled_from(",;|\t"),
@@ -105,7 +106,7 @@ def test_the_delimiter_is_the_one_that_gives_equal_column_counts(rows, delimiter
     assert list(found.split(iter(lines)))[1:] == rows
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.tuples(TEXT, LABEL), min_size=1, max_size=9), st.booleans())
 def test_quotes_in_a_tsv_are_a_part_of_the_text(rows, complete):
     assume(all('""' not in text for text, _ in rows))
@@ -114,7 +115,7 @@ def test_quotes_in_a_tsv_are_a_part_of_the_text(rows, complete):
     assert [tuple(row) for row in dialect.split(iter(lines))][1:] == rows
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(
         st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff\r"), max_size=20),

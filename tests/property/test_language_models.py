@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.language_model_batches import BPTTBatches, ContextWindows
@@ -15,6 +15,7 @@ from cloze.decode.config import SamplingOptions
 from cloze.decode.history import History
 from cloze.decode.language import language_model
 from cloze.decode.sampling import draw_tokens, filter_probabilities
+from generated_examples import examples
 from languages import VARIETIES, neural_model
 
 MODELS = {name: language_model(neural_model(name)) for name in VARIETIES}
@@ -23,7 +24,7 @@ WORDS = st.lists(st.sampled_from([*MODELS["nnlm"].vocabulary[3:], "unseen"]), ma
 
 @pytest.mark.parametrize("variety", VARIETIES)
 @given(words=WORDS)
-@settings(max_examples=25)
+@examples(25)
 def test_probabilities_sum_to_one(variety, words):
     model = MODELS[variety]
     logs = model.next_log_probs(model.encode_prompt(" ".join(words)))

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import (
     AddedToken,
@@ -22,6 +22,7 @@ from cloze.errors import InputError
 from cloze.text import long_texts, long_words
 from cloze.text import tokenizer as module
 from cloze.text.tokenizer_training import train_tokenizer
+from generated_examples import examples
 from helpers import raises
 
 WORDS = [
@@ -138,7 +139,7 @@ def encode(name, *given, **options):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("truncation", ["head", "tail", "head+tail", None])
-@settings(max_examples=3)
+@examples(3)
 @given(text=texts(), max_length=st.integers(3, 12))
 @example(text="the cat sat on a mat " * 40, max_length=7)
 @example(text="x" * 5000, max_length=5)
@@ -151,7 +152,7 @@ def test_truncating_first_changes_nothing(name, truncation, text, max_length):
 
 @pytest.mark.parametrize("name", ["wordpiece", "roberta", "unigram", "words"])
 @pytest.mark.parametrize("truncation", ["head", "tail", "head+tail", None])
-@settings(max_examples=2)
+@examples(2)
 @given(text=texts(), pair=texts(), max_length=st.integers(5, 16))
 @example(text="the cat sat on a mat " * 40, pair="a mat sat on the cat " * 41, max_length=9)
 @example(text="the cat sat on a mat " * 41, pair="a mat sat on the cat " * 40, max_length=9)
@@ -161,7 +162,7 @@ def test_pairs(name, truncation, text, pair, max_length):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=3)
+@examples(3)
 @given(text=texts(), limit=st.integers(1, 20))
 @example(text="x" * 5000, limit=9)
 def test_a_limit_tells_short_from_long(name, text, limit):
@@ -216,7 +217,7 @@ def window_outcome(name, *given, **options):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=2)
+@examples(2)
 @given(text=texts(), max_length=st.integers(3, 12), overlap=st.integers(0, 9))
 @example(text="the cat sat on a mat " * 40, max_length=7, overlap=2)
 @example(text="the " + "x" * 900 + " cat sat " * 9 + "y" * 900, max_length=5, overlap=1)
@@ -237,7 +238,7 @@ LETTERS = ["the", "cat", "sat", "mat", "a", "aa", "xyz", "theca", "tsat", "x" * 
 
 
 @pytest.mark.parametrize("name", ["byte-level bpe", "roberta", "unigram", "bpe in one piece"])
-@settings(max_examples=8)
+@examples(8)
 @given(
     words=st.lists(st.sampled_from(LETTERS), min_size=1, max_size=12),
     start=st.sampled_from(["", "the cat ", "é. "]),

@@ -1,7 +1,7 @@
 """Properties of metrics and confidence intervals, for any input."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.metrics.bootstrap import bootstrap_interval
@@ -15,6 +15,7 @@ from cloze.metrics.labels import (
 from cloze.metrics.regression import pearson, spearman
 from cloze.metrics.scorer import compute_scores
 from cloze.metrics.squad import chinese_f1, english_f1, normalize_answer, score_answer
+from generated_examples import examples
 
 numbers = st.floats(-1e300, 1e300)
 pairs = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=30)
@@ -22,7 +23,7 @@ labels = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), m
 texts = st.text(st.sampled_from("abthe .,'’-北京大学《》 nAnT12"), max_size=20)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.booleans(), min_size=3, max_size=200), st.integers(0, 1000))
 def test_an_interval_contains_its_score(right, seed):
     values = np.array(right, float)

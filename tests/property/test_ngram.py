@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.interop.arpa import read_arpa, write_arpa
 from cloze.models.configs.ngram import BOS, EOS, SYMBOLS
+from generated_examples import examples
 from grams import Reference, made, total
 
 SIZE = 9
@@ -17,7 +18,7 @@ memories = st.sampled_from([1 << 10, 1 << 20])
 
 
 @given(texts, orders, memories, st.lists(words, max_size=6), st.booleans())
-@settings(max_examples=150)
+@examples(150)
 def test_every_context_sums_to_one(sentences, order, memory, asked, begins):
     """Of the text and not: each context of the first sentence, and one drawn apart."""
     model = made(sentences, SIZE, order, memory)
@@ -27,7 +28,7 @@ def test_every_context_sums_to_one(sentences, order, memory, asked, begins):
 
 
 @given(texts, orders, st.lists(words, max_size=6), words)
-@settings(max_examples=150)
+@examples(150)
 def test_probabilities_equal_the_definition(sentences, order, asked, word):
     model, reference = made(sentences, SIZE, order), Reference(sentences, SIZE, order)
     for context in (tuple(asked), (BOS, *asked), (BOS, *sentences[0])):
@@ -36,7 +37,7 @@ def test_probabilities_equal_the_definition(sentences, order, asked, word):
 
 
 @given(texts, orders, texts)
-@settings(max_examples=100)
+@examples(100)
 def test_scores_of_a_batch_equal_single_scores(sentences, order, others):
     model = made(sentences, SIZE, order)
     flat = np.array([id_ for one in others for id_ in (BOS, *one, EOS)])
@@ -54,7 +55,7 @@ def test_scores_of_a_batch_equal_single_scores(sentences, order, others):
 
 
 @given(texts, orders)
-@settings(max_examples=60)
+@examples(60)
 def test_an_arpa_file_preserves_every_bit(sentences, order):
     model = made(sentences, SIZE, order)
     spelled = [*SYMBOLS, *"abcdef"]

@@ -1,7 +1,7 @@
 """For any texts: as many predictions as examples, in their order, and places that slice back."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.checkpoint.task import Task
@@ -13,6 +13,7 @@ from cloze.data.labelled.examples import (
     TextExample,
 )
 from cloze.tasks import answer, choose, classify, tag
+from generated_examples import examples
 from helpers import tiny_model
 from texts import ANY_TEXT
 
@@ -31,7 +32,7 @@ def task(name, policy="window"):
     return Task(name=name, truncation=policy)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(texts=TEXTS, family=FAMILY, policy=st.sampled_from(["head", "tail", "head+tail", "window"]))
 def test_classify(texts, family, policy):
     model = MODELS["sequence", family]
@@ -45,7 +46,7 @@ def test_classify(texts, family, policy):
         assert sum(one.scores.values()) == pytest.approx(1.0, abs=1e-5)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     texts=TEXTS,
     family=FAMILY,
@@ -67,7 +68,7 @@ def test_tag(texts, family, how, policy):
             assert 0 <= span.start <= span.end <= len(one.text)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     text=TEXT,
     marks=st.lists(st.integers(0, 200), max_size=12),
@@ -93,7 +94,7 @@ def test_any_words_have_their_tags_and_at_most_one_place(text, marks, context, d
         assert len(one.tags) == len(words)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     pairs=st.lists(st.tuples(TEXT, TEXT), max_size=3),
     family=FAMILY,
@@ -114,7 +115,7 @@ def test_answer(pairs, family, none, longest):
             assert "" not in texts or texts == [""]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(context=TEXT, question=TEXT, cut=st.tuples(st.integers(0, 200), st.integers(0, 200)))
 def test_targets_cover_the_answer(context, question, cut):
     model = MODELS["span", "bert"]
@@ -135,7 +136,7 @@ def test_targets_cover_the_answer(context, question, cut):
         assert group[0].targets != (0, 0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     rows=st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=1, max_size=3)), max_size=3),
     family=FAMILY,

@@ -1,7 +1,7 @@
 """Padded, packed and single texts have the same vectors, for any lengths and windows."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
@@ -9,6 +9,7 @@ from cloze.models.build import build
 from cloze.models.configs.modernbert import ModernBertConfig
 from cloze.nn.layout import Packed
 from cloze.nn.positions import apply_rotary, compute_rotary_table
+from generated_examples import examples
 from helpers import scramble
 
 SHAPE = {
@@ -22,7 +23,7 @@ SHAPE = {
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     lengths=st.lists(st.integers(1, 24), min_size=1, max_size=5),
     window=st.integers(1, 30),
@@ -43,7 +44,7 @@ def test_layouts_agree(lengths, window, every):
     assert padded.isfinite().all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     first=st.integers(0, 200),
     second=st.integers(0, 200),

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.retrieval.bm25 import find_terms
 from cloze.retrieval.filters import parse_filter
 from cloze.retrieval.folder import DocumentIndex, create_index, update_index
+from generated_examples import examples
 from stores import (
     STORES,
     list_best,
@@ -37,7 +38,7 @@ CHANGES = st.lists(st.tuples(DOCUMENTS, st.sets(IDS, max_size=2)), min_size=1, m
 
 
 @pytest.mark.parametrize("store", STORES)
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(changes=CHANGES, query=HOSTILE)
 def test_changes_leave_what_a_dict_would_contain(store, changes, query):
     expected = {}

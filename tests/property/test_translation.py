@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.parallel_text import TranslationBatches
@@ -14,6 +14,7 @@ from cloze.decode.config import BeamConfig
 from cloze.metrics.bleu import TOKENIZERS, compute_bleu
 from cloze.tasks.word_alignment import join_words
 from cloze.text.joint_bpe import decode_sentence, encode_sentences
+from generated_examples import examples
 from texts import ANY_TEXT
 from translators import translator
 
@@ -72,7 +73,7 @@ class Table:
         return state
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 1000), st.integers(2, 4), st.integers(1, 4), st.floats(0.0, 2.0))
 def test_a_wide_beam_finds_the_best_hypothesis(seed, vocabulary, limit, alpha):
     table, search = (

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as setting
 from hypothesis import strategies as st
 
 import cloze
@@ -16,6 +15,7 @@ from cloze.checkpoint.task import FeatureSettings, Task
 from cloze.errors import ClozeError, FolderError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.models.configs.word2vec import CharNGrams
+from generated_examples import examples
 from grams import text_model
 from helpers import raises, tiny_model, word_model
 from languages import elmo_model, neural_model
@@ -103,7 +103,7 @@ def change_value(whole, where, value):
 
 
 @pytest.mark.parametrize(("name", "file"), FILES)
-@setting(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_any_settings_load_or_raise(folders, name, file, data):
     path = folders[name] / file

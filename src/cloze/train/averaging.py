@@ -25,13 +25,16 @@ class AveragedWeights:
         """Within the context the model has the average of the weights."""
         means = self._means
         before = {name: weight.clone() for name, weight in self._weights.items() if name in means}
-        for name, mean in means.items():
-            self._weights[name].copy_(mean)
+        self._copy_in(means)
         try:
             yield
         finally:
-            for name, weight in before.items():
-                self._weights[name].copy_(weight)
+            self._copy_in(before)
+
+    def _copy_in(self, values: Mapping[str, Tensor]) -> None:
+        weights = self._weights
+        for name, value in values.items():
+            weights[name].copy_(value)
 
     @torch.no_grad()
     def _move(self, fraction: float) -> None:

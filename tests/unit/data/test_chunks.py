@@ -1,15 +1,16 @@
 """Chunks of documents, and samples that begin with one."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.chunks import plan_chunk_spans
 from cloze.errors import InputError
+from generated_examples import examples
 from helpers import raises
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.integers(1, 200), min_size=1, max_size=12),
     st.integers(2, 9),

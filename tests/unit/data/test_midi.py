@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import mido
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import cloze
@@ -14,6 +14,7 @@ from cloze.data import midi
 from cloze.data.midi import read_midi, read_notes, write_midi
 from cloze.errors import ClozeError, InputError, MissingExtraError
 from cloze.text.music import Note, notes_to_text
+from generated_examples import examples
 from helpers import raises
 
 NOTES = [Note(0.0, 0.5, 60, 66), Note(0.25, 1.0, 64, 90), Note(1.0, 1.5, 60, 66)]
@@ -93,7 +94,7 @@ def valid_bytes():
     return stream.getvalue()
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_damaged_file_never_raises_anything_else(tmp_path, data):
     content = bytearray(valid_bytes())

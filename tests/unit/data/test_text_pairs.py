@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.labelled.pairs import PairColumns, PairExample, read_pair_examples
@@ -12,6 +12,7 @@ from cloze.data.made_pairs import make_pair_examples, read_documents
 from cloze.data.pair_batch import EncodedTexts, PairLayout, PartOptions, RowShape, make_parts
 from cloze.data.text_pairs import collect_pairs, load_text_pairs
 from cloze.errors import InputError
+from generated_examples import examples
 from helpers import raises
 
 TEXT = """A title
@@ -152,7 +153,7 @@ def test_scores_are_scaled_for_cosines():
     assert unchanged.scale_scores() is unchanged
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     lengths=st.lists(st.integers(1, 20), min_size=4, max_size=40),
     columns=st.integers(2, 4),

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cloze
 from cloze.decode.language import language_model
 from cloze.nn.utils import log_softmax
+from generated_examples import examples
 from helpers import PIECES, tiny_model
 from retrieving import RandomRetriever, place_neighbors
 
@@ -27,7 +28,7 @@ def drop_caches(state):
     return replace(state.read_pending(), caches=(), mask=None, retrieval=None)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.data())
 def test_a_cache_changes_nothing(data):
     """Rows of different lengths, whose chunks end at different steps, in float64."""

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import InputError
 from cloze.interpret.similarity import MinibatchCKA, compute_cka
+from generated_examples import examples
 from helpers import raises
 
 
@@ -34,7 +35,7 @@ def unbiased_hsic(x, y):
     return (found - 2 / (n - 2) * (ones @ k @ m @ ones)) / n / (n - 3)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 10_000), d=st.integers(1, 30), e=st.integers(1, 30))
 def test_cka_equals_the_textbook_and_ignores_rotation_scale_and_offset(seed, d, e):
     x, y = draw(seed, d, e)
@@ -48,7 +49,7 @@ def test_cka_equals_the_textbook_and_ignores_rotation_scale_and_offset(seed, d, 
     assert compute_cka(torch.tensor(x), torch.tensor(moved)) == pytest.approx(1.0)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 10_000), rows=st.integers(8, 30))
 def test_minibatches_equal_the_unbiased_estimators_in_numpy(seed, rows):
     layers, others = draw(seed, 5, 7, rows=2 * rows), draw(seed + 1, 4, 6, 9, rows=2 * rows)

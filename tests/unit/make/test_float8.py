@@ -2,11 +2,12 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cloze
 from cloze.make.float8 import round_columns, round_weights, save_float8, to_float8
+from generated_examples import examples
 from helpers import tiny_model
 
 TEXTS = [
@@ -29,7 +30,7 @@ def drawn(seed, rows=24, width=16, count=200):
     return torch.randn(rows, width, generator=rng) / 8, inputs
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 10_000))
 def test_what_it_says_is_nearer_than_with_the_nearest_numbers(seed):
     weight, inputs = drawn(seed)

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import InputError
 from cloze.metrics.frechet import frechet_distance
 from cloze.metrics.memorization import find_nearest, measure_memorization
+from generated_examples import examples
 from helpers import raises
 
 
@@ -20,7 +21,7 @@ def direct_distance(first, second):
     return means @ means + np.trace(sum(covariances)) - 2 * np.trace(root).real
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(8, 40), st.floats(0.1, 10))
 def test_the_distance_is_that_of_the_formula(seed, features, count, scale):
     rng = np.random.default_rng(seed)
@@ -47,7 +48,7 @@ def test_fewer_vectors_than_features_are_no_problem():
         frechet_distance(np.full((3, 2), np.nan), np.zeros((3, 2)))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 30))
 def test_the_nearest_image_is_that_of_all_distances(seed, count, others):
     rng = np.random.default_rng(seed)

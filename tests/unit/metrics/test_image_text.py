@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.metrics.image_text import compute_chance_recalls, compute_recalls
+from generated_examples import examples
 
 
 def count_hits(similarities, captions, k):
@@ -23,7 +24,7 @@ def count_hits(similarities, captions, k):
     return np.mean(of_texts), np.mean(of_images)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(1, 6), st.integers(0, 6), st.integers(0, 2**32 - 1))
 def test_recalls_equal_counted_hits(texts, more, seed):
     rng = np.random.default_rng(seed)

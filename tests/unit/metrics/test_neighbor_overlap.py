@@ -1,10 +1,11 @@
 """Overlap of neighbors with a text."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.metrics.neighbor_overlap import find_longest_match
+from generated_examples import examples
 
 
 def find_slowly(text, neighbor):
@@ -23,7 +24,7 @@ def find_slowly(text, neighbor):
 tokens = st.lists(st.integers(0, 3), min_size=5, max_size=5)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.tuples(tokens, tokens, tokens), min_size=1, max_size=4))
 def test_longest_run_of_tokens(rows):
     texts = np.array([row[0] for row in rows])

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import ConfigError
@@ -13,6 +13,7 @@ from cloze.models.build import build
 from cloze.models.configs.gpt import GPT2Config
 from cloze.models.configs.retro import RetroConfig
 from cloze.nn.layout import Packed
+from generated_examples import examples
 from helpers import raises, scramble
 from retrieving import draw_neighbors, place_neighbors, some_neighbors
 
@@ -143,7 +144,7 @@ def test_forward_is_that_of_the_equations(length):
     torch.testing.assert_close(module.logits("lm", hidden)[0], expected, atol=1e-10, rtol=0)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.integers(2, 6),  # tokens of a chunk
     st.integers(0, 6),  # complete chunks after the changed one

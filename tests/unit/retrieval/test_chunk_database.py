@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.data.shards import read_arrays
@@ -20,6 +20,7 @@ from cloze.retrieval.chunk_database import (
     KeySearch,
     build_database,
 )
+from generated_examples import examples
 from helpers import raises
 
 LENGTH, SIZE = 4, 6
@@ -205,7 +206,7 @@ def test_descriptions_that_are_none(built, tmp_path, text):
         ChunkDatabase.open(tmp_path)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_damaged_files(tmp_path_factory, data):
     """A cut or changed byte is an error, or gives a database whose values are in range."""

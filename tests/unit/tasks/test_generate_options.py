@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cloze
@@ -11,6 +11,7 @@ from cloze.decode.continuation import ContinuationText
 from cloze.decode.language import language_model
 from cloze.errors import ConfigError, InputError, TruncationWarning
 from cloze.text.tokenizer_training import train_tokenizer
+from generated_examples import examples
 from grams import TEXT, text_model
 from helpers import raises, tiny_model
 from languages import neural_model
@@ -103,7 +104,7 @@ STOPS = st.lists(st.text("abet 猫é", min_size=1, max_size=4), max_size=3)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "lstm", "ngram", "bert"])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 99), stops=STOPS, included=st.booleans(), how=st.sampled_from("sb"))
 def test_the_text_ends_at_the_first_stop_string(name, seed, stops, included, how):
     options = {"max_new_tokens": 15, "stop": False, "no_repeat_ngram_size": 2}
@@ -130,7 +131,7 @@ def test_the_text_ends_at_the_first_stop_string(name, seed, stops, included, how
 
 
 @pytest.mark.parametrize("name", ["gpt2", "lstm", "ngram", "bert"])
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=st.integers(0, 99), stops=STOPS, text=st.sampled_from(["", "the cat", "é ", "猫"]))
 def test_the_chunks_of_a_stream_are_the_continuation(name, seed, stops, text):
     options = {"seed": seed, "stop_strings": stops, "max_new_tokens": 20}
@@ -145,7 +146,7 @@ def test_the_chunks_of_a_stream_are_the_continuation(name, seed, stops, text):
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data(), text=st.sampled_from(["", "the cat", "the ", "猫"]))
 def test_what_was_streamed_is_never_taken_back(kind, data, text):
     """The stable text of every prefix begins that of the next; it never ends inside a character."""
