@@ -1,6 +1,7 @@
 """Commands: within this process, or, where the process itself is tested, in one of their own."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,9 +64,30 @@ def run_torchrun(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def run_in_two_processes(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command with the variables that torchrun sets; the result is that of the first."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    shared |= {"LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    started = [
+        ForkedCommand(*arguments, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+        for rank in range(2)
+    ]
+    first, second = (one.wait() for one in started)
+    assert second.returncode == first.returncode, second.stderr
+    return first
+
+
 @pytest.fixture(scope="session")
 def torchrun() -> Command:
+    """torchrun itself, which imports torch three times: for `make stress`."""
     return run_torchrun
+
+
+@pytest.fixture(scope="session")
+def two_processes() -> Command:
+    return run_in_two_processes
 
 
 @pytest.fixture(scope="session")

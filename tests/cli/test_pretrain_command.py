@@ -96,20 +96,22 @@ def test_a_warning_is_a_line_for_readers(run, forked, text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("way", "objective"),
+    ("way", "objective", "start"),
     [
-        ("ddp", "mlm"),
-        pytest.param("fsdp", "causal", marks=pytest.mark.stress),
+        ("ddp", "mlm", "two_processes"),
+        pytest.param("ddp", "mlm", "torchrun", marks=pytest.mark.stress),
+        pytest.param("fsdp", "causal", "torchrun", marks=pytest.mark.stress),
     ],
 )
-def test_two_processes_learn_what_one_does(run, torchrun, text, tmp_path, way, objective):
+def test_two_processes_learn_what_one_does(run, request, text, tmp_path, way, objective, start):
     causal = ["--pairs=none", "--set=run.fast=true", "--set=objective.kind=causal"]
     settings = [*SMALL, "--steps", "6", "--accumulate", "2", "--set=model.dropout=0.0"]
     settings += ["--set=model.attention_dropout=0.0", f"--set=run.parallel={way}"]
     settings += causal if objective == "causal" else []
     alone = run("pretrain", text, "--out", tmp_path / "one", *settings)
     assert alone.returncode == 0, alone.stderr
-    together = torchrun("pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings)
+    start = request.getfixturevalue(start)
+    together = start("pretrain", text, "--out", tmp_path / "two", "--device", "cpu", *settings)
     assert together.returncode == 0, together.stderr
     assert together.stdout.count("trained\t") == 1
     losses = [
