@@ -4,7 +4,8 @@
     python bench/embedding_training.py --data ../shared/data --rehearse    # a minute on a CPU
 
 Pairs are made from the raw text of --text (title and paragraph, neighbouring sentences, a sentence
-and the rest of its paragraph, a sentence with and without some of its words); no labelled data and no test split is trained on.
+and the rest of its paragraph, a sentence with and without some of its words); no labelled data and
+no test split is trained on.
 The masked-LM loss is kept (--mlm-weight). On a GPU the training runs in bfloat16 and is compiled;
 time for reading text and compiling is not in the budget. The rows:
 
