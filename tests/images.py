@@ -1,9 +1,12 @@
 """Tiny models of images, and drawings to train them on."""
 
+import base64
+import io
 from dataclasses import replace
 
 import numpy as np
 import torch
+from PIL import Image
 
 from cloze.checkpoint.model import Model
 from cloze.data.images.augment import Augmentation
@@ -108,3 +111,10 @@ def image_text_batches(tokenizer, *, count=40, batch_size=12, **options):
         loss=CLIP_LOSS,
         **{"augmentation": Augmentation(shift=0.1, zoom=0.1), **options},
     )
+
+
+def make_bomb():
+    """A small file of too many pixels, in base64."""
+    stream = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode()

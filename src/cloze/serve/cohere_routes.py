@@ -15,6 +15,7 @@ from cloze.serve.config import MAX_TEXTS
 from cloze.serve.engine import Engine
 from cloze.serve.errors_http import CohereErrorAnswer, list_responses
 from cloze.serve.failures import refuse
+from cloze.serve.images import Images
 from cloze.serve.openai_routes import shorten_vectors
 from cloze.serve.responses import make_json, run_until_disconnect
 from cloze.serve.tei_routes import convert_score
@@ -24,11 +25,12 @@ _META = {"api_version": {"version": "2"}}
 
 
 class EmbedRequest(BaseModel):
-    """Texts to embed."""
+    """Texts or images to embed; images are files in base64, as data URLs."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
     model: str
-    texts: Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
+    texts: Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)] | None = None
+    images: Images | None = None
     input_type: str | None = None
     embedding_types: (
         list[Literal["float", "base64", "binary", "ubinary", "int8", "uint8"]] | None
@@ -85,7 +87,7 @@ def add_routes(app: FastAPI, engine: Engine) -> None:
         response_class=Response,
     )
     async def embed(request: Request, body: EmbedRequest) -> Response:
-        """Embeddings of texts."""
+        """Embeddings of texts, or of images by a model of both."""
         kinds = body.embedding_types or ["float"]
         for kind in kinds:
             if kind not in _ENCODERS:
@@ -93,21 +95,25 @@ def add_routes(app: FastAPI, engine: Engine) -> None:
                     400, "unsupported_option", f"the embedding type {kind} is not supported",
                     fix=f"use {', '.join(_ENCODERS)}",
                 )  # fmt: skip
-        values = {"text": body.texts, "truncation": _TRUNCATIONS[body.truncate]}
-        work = engine.call("embed", values, model=body.model)
+        work = engine.call("embed", _read_inputs(body), model=body.model)
         outcome = (await run_until_disconnect(request, work)).raise_first()
         vectors = np.stack([one.vectors for one in outcome.results])
         vectors = shorten_vectors(vectors, body.output_dimension)
         answer = {
             "id": str(uuid.uuid4()),
-            "texts": body.texts,
-            "meta": {**_META, "billed_units": {"input_tokens": sum(outcome.costs)}},
+            "texts": body.texts or [],
+            "meta": {
+                **_META,
+                "billed_units": {"input_tokens": sum(outcome.costs)}
+                if body.images is None
+                else {"images": len(body.images)},
+            },
             "response_type": "embeddings_by_type",
         }
         return make_json(
             await engine.render(
                 lambda: {**answer, "embeddings": {one: _ENCODERS[one](vectors) for one in kinds}},
-                len(body.texts),
+                len(vectors),
             )
         )
 
@@ -137,6 +143,26 @@ def add_routes(app: FastAPI, engine: Engine) -> None:
             "meta": {**_META, "billed_units": {"search_units": 1}},
         }
         return make_json(await engine.render(lambda: answer, len(ranking.documents)))
+
+
+def _read_inputs(body: EmbedRequest) -> dict[str, Any]:
+    """The texts or images of a request, as `/api/embed` has them."""
+    if (body.texts is None) == (body.images is None):
+        raise refuse(
+            400, "invalid_input",
+            "there are no texts and no images" if body.texts is None
+            else "there are texts and images",
+            fix="send either texts or images",
+        )  # fmt: skip
+    if body.input_type is not None and (body.input_type == "image") == (body.images is None):
+        raise refuse(
+            400, "invalid_input",
+            f"the input type {body.input_type[:40]} does not fit the inputs",
+            fix="use image for images, and another one for texts",
+        )  # fmt: skip
+    if body.images is not None:
+        return {"image": body.images}
+    return {"text": body.texts, "truncation": _TRUNCATIONS[body.truncate]}
 
 
 _ENCODERS: dict[str, Callable[[Any], list[Any]]] = {

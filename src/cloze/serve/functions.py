@@ -20,7 +20,7 @@ from cloze.data.images.read import ImageExample
 from cloze.errors import InputError
 from cloze.serve.config import MAX_TEXTS
 from cloze.serve.failures import refuse
-from cloze.serve.images import IMAGE_HELP, Base64Image, EncodedImage, Image, encode_images
+from cloze.serve.images import IMAGE_HELP, Base64Image, Image, decode_images, encode_images
 from cloze.tasks.embed import embed, embed_stream
 from cloze.tasks.inputs import Failure
 
@@ -105,6 +105,8 @@ class Function:
         """The fields with images in place of their base64 text; a request has texts or images."""
         given = dict(zip(self.inputs, columns, strict=True))
         image = given["image"]
+        if self.is_whole:
+            return self._encode_compared_images(given)
         texts = [name for name, value in given.items() if name != "image" and value is not None]
         if (image is None) == ("text" not in texts) or (image is not None and texts):
             raise refuse(
@@ -115,6 +117,19 @@ class Function:
         if image is None:
             return columns
         return [encode_images(image) if name == "image" else None for name in self.inputs]
+
+    def _encode_compared_images(self, given: Mapping[str, Any]) -> list[Any]:
+        """The fields of a request that compares texts with texts or with images."""
+        image = given["image"]
+        if image is None:
+            return list(given.values())
+        if given["pair"] is not None:
+            raise refuse(
+                400, "invalid_input", "there are texts and images to compare with",
+                fix="send either pair or image",
+            )  # fmt: skip
+        found = encode_images(image)
+        return list({**given, "image": found[0] if isinstance(image, str) else found}.values())
 
     def _single_depth(self, name: str) -> int:
         return 1 if Text is not self.inputs[name] and Texts in get_args(self.inputs[name]) else 0
@@ -140,16 +155,15 @@ class Function:
         function = self.call or self.python
         names = [self.python_names.get(name, name) for name in self.inputs]
         if self.is_whole:
-            return [
-                function(model, **dict(zip(names, one, strict=True)), **options) for one in inputs
-            ]
+            given = (dict(zip(names, map(decode_images, one), strict=True)) for one in inputs)
+            return [function(model, **one, **options) for one in given]
         columns = zip(*inputs, strict=True)
-        given = {
-            name: [one.decode() if isinstance(one, EncodedImage) else one for one in column]
+        columns_by_name = {
+            name: decode_images(list(column))
             for name, column in zip(names, columns, strict=True)
             if any(value is not None for value in column)
         }
-        return list(function(model, **given, **options))
+        return list(function(model, **columns_by_name, **options))
 
     def list_texts(self, one: tuple[Any, ...]) -> list[str]:
         """All texts of an input, whose tokens are counted."""
@@ -252,8 +266,9 @@ _LIST = {
         name="similar", inputs={"word": Text}, echo={"word": "query"}, result=("words",)
     ),
     "similarity": Function(
-        name="similarity", inputs=_PAIR, result=("truncated_chars",), is_whole=True,
-        echo={"text": "", "pair": ""},
+        name="similarity", inputs={**_PAIR, "image": Image | None}, is_whole=True,
+        result=("truncated_chars",), echo={"text": "", "pair": ""},
+        python_names={"image": "images"},
     ),
     "rerank": Function(
         name="rerank", inputs={"query": Text, "documents": Texts | Lists}, shared=("documents",),
@@ -292,7 +307,8 @@ def make_schema(name: str) -> type[Request]:
     fields: dict[str, Any] = {}
     for input_name, kind in function.inputs.items():
         text = help_texts.get(function.python_names.get(input_name, input_name), "")
-        text = IMAGE_HELP if input_name == "image" else text
+        if input_name == "image":
+            text = IMAGE_HELP.format("`pair`" if function.is_whole else "a text")
         is_optional = type(None) in get_args(kind)
         fields[input_name] = (kind, Field(None if is_optional else ..., description=text))
     for option, (kind, default) in function.options.items():

@@ -23,12 +23,14 @@ Base64Image = Annotated[
     str, Field(min_length=1, max_length=MAX_IMAGE_BYTES * 4 // 3 + 4 + _MAX_PREFIX)
 ]
 """An image file (PNG, JPEG, WebP …) in base64."""
-Image = Base64Image | Annotated[list[Base64Image], Field(min_length=1, max_length=MAX_IMAGES)]
+Images = Annotated[list[Base64Image], Field(min_length=1, max_length=MAX_IMAGES)]
+Image = Base64Image | Images
 IMAGE_HELP = (
-    "In place of a text: an image file (PNG, JPEG, WEBP, GIF, BMP, TIFF or PPM) in base64, with or "
+    "In place of {}: an image file (PNG, JPEG, WEBP, GIF, BMP, TIFF or PPM) in base64, with or "
     f"without a prefix such as data:image/png;base64, or a list of up to {MAX_IMAGES}. An image "
     f"may have {MAX_IMAGE_PIXELS:,} pixels."
 )
+"""The description of a field, with a place for what it replaces."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ def encode_images(given: str | list[str]) -> list[EncodedImage]:
     return [EncodedImage(f"image {number}", one) for number, one in enumerate(listed, 1)]
 
 
+def decode_images(value: Any) -> Any:  # noqa: ANN401 (a field of an input)
+    """A field with its images decoded; another value is unchanged."""
+    if isinstance(value, list):
+        return [decode_images(one) for one in value]
+    return value.decode() if isinstance(value, EncodedImage) else value
+
+
 def count_images(values: Iterable[Any]) -> int:
-    """The number of images among the fields of an input."""
-    return sum(isinstance(one, EncodedImage) for one in values)
+    """The number of images among the fields of an input, which may be lists."""
+    return sum(
+        count_images(one) if isinstance(one, list) else isinstance(one, EncodedImage)
+        for one in values
+    )

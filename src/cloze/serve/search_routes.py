@@ -43,7 +43,7 @@ class SearchRequest(RequestSchema):
     model: str | None = Field(None, description="Name of the model of an index.")
     index: str | None = Field(None, description="Name of the index. Default: the first one.")
     query: Text | None = Field(None, description=_HELP["query"])
-    image: Image | None = Field(None, description=IMAGE_HELP)
+    image: Image | None = Field(None, description=IMAGE_HELP.format("a text"))
     k: int = Field(10, ge=1, le=1000, description=_HELP["k"])
     mode: Literal["hybrid", "dense", "bm25"] = Field("hybrid", description=_HELP["mode"])
     filter: _Filter | _Texts | None = Field(None, description=_HELP["filter"])

@@ -56,12 +56,7 @@ def embed_in_shared_space(
             "there are texts and images" if images is not None else "there are no inputs",
             fix="give either texts or images",
         )
-    given = next((name for name, value in unsupported.items() if value), None)
-    if given is not None:
-        raise InputError(
-            f"{given} is given, but a model of texts and images has one vector for each input",
-            fix=f"leave out {given}",
-        )
+    check_unsupported(unsupported)
     opened = open_image_model(model, "embed")
     if images is not None:
         found, is_single = open_images(images)
@@ -84,6 +79,16 @@ def embed_in_shared_space(
         progress=progress,
     )
     return vectors[0] if is_single else vectors
+
+
+def check_unsupported(options: Mapping[str, object]) -> None:
+    """Raise if an option is set that a model of texts and images does not have."""
+    given = next((name for name, value in options.items() if value), None)
+    if given is not None:
+        raise InputError(
+            f"{given} is given, but a model of texts and images has one vector for each input",
+            fix=f"leave out {given}",
+        )
 
 
 @torch.inference_mode()

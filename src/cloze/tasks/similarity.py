@@ -13,7 +13,7 @@ from cloze.files import PathLike
 from cloze.progress import ProgressCallback, ProgressOption, with_progress
 from cloze.results import Result
 from cloze.tasks.embed import embed
-from cloze.tasks.embed_images import embed_captions, embed_images
+from cloze.tasks.embed_images import check_unsupported, embed_captions, embed_images
 from cloze.tasks.features import LayerChoice
 from cloze.tasks.image_inputs import ImageInputs, open_image_model, open_images, raise_errors
 from cloze.tasks.inputs import Texts, check_texts, open_model, warn_truncated
@@ -128,6 +128,7 @@ def similarity(
     if images is not None:
         if pair is not None:
             raise InputError("there are texts and images to compare with", fix="give one of them")
+        check_unsupported({"pooling": pooling, "layers": layers != "last", "overlap": overlap})
         return _compare_images(model, text, images, truncation, progress)
     model = open_model(model, "similarity")
     texts = check_texts(text)

@@ -1,5 +1,7 @@
 """The clients that people have: openai, cohere, and calls of text-embeddings-inference."""
 
+import base64
+
 import cohere
 import httpx
 import numpy as np
@@ -7,6 +9,8 @@ import openai
 import pytest
 
 import cloze
+from cloze.data.images.decode import encode_png
+from images import drawings, make_bomb
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +153,35 @@ def test_cohere_embeddings_and_rankings_are_those_of_python(cohere_client, model
         cohere_client.embed(
             model="mlm", texts=["a"], input_type="classification", embedding_types=["int8"]
         )
+
+
+def test_cohere_embeds_images(cohere_client, models):
+    files = [encode_png(one.content) for one in drawings(3, size=20)]
+    urls = [f"data:image/png;base64,{base64.b64encode(one).decode()}" for one in files]
+    found = cohere_client.embed(
+        model="clip", images=urls, input_type="image", embedding_types=["float", "ubinary"]
+    )
+    expected = cloze.embed(models["clip"], images=files)
+    assert np.array(found.embeddings.float_) == pytest.approx(expected, abs=1e-5)
+    assert np.array_equal(found.embeddings.ubinary, np.packbits(expected > 0, axis=1))
+    assert found.meta.billed_units.images == 3
+    assert found.texts == []
+    text = cohere_client.embed(model="clip", texts=["the cat"], input_type="search_query")
+    assert np.array(text.embeddings.float_[0]) == pytest.approx(
+        cloze.embed(models["clip"], "the cat"), abs=1e-5
+    )
+    for model, given, kind in (
+        ("clip", {"images": urls}, "search_document"),
+        ("clip", {"texts": ["a"]}, "image"),
+        ("clip", {"images": urls, "texts": ["a"]}, "image"),
+        ("clip", {}, "image"),
+        ("clip", {"images": [*urls[:1] * 65]}, "image"),
+        ("clip", {"images": ["https://example.org/a.png"]}, "image"),
+        ("clip", {"images": [urls[0], make_bomb()]}, "image"),
+        ("mlm", {"images": urls}, "image"),
+    ):
+        with pytest.raises(cohere.BadRequestError):
+            cohere_client.embed(model=model, input_type=kind, **given)
 
 
 def test_the_routes_of_text_embeddings_inference(server, models):

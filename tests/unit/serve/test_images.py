@@ -1,15 +1,13 @@
 """Images over HTTP: base64 only, limits, one that fails alone."""
 
 import base64
-import io
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import cloze
 from cloze.data.images.decode import encode_png
-from images import drawings
+from images import drawings, make_bomb
 from servers import run_server
 
 KEY = "a-secret-key"
@@ -51,6 +49,20 @@ def test_embed_and_classify_equal_the_functions(server, models):
     assert text.json()["text"] == "a b"
 
 
+def test_similarity_of_texts_and_images(server, models):
+    model, texts = models["clip"], ["the cat", "a"]
+    expected = cloze.similarity(model, texts, images=PNGS)
+    found = server.post("/api/similarity", {"text": texts, "image": IMAGES}).json()
+    assert found["texts"] == texts
+    assert found["pairs"] == ["image 1", "image 2", "image 3"]
+    np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-5)
+    one = server.post("/api/similarity", {"text": "a", "image": IMAGES[2]}).json()
+    assert one["pair"] == "image 1"
+    assert one["score"] == pytest.approx(float(expected.scores[1, 2]), abs=1e-5)
+    plain = server.post("/api/similarity", {"text": "a", "pair": "b"})  # of a model for texts
+    assert plain.json()["pair"] == "b"
+
+
 def test_one_of_several_images_fails_alone(server):
     given = [IMAGES[0], "no base64!", base64.b64encode(b"no image").decode(), IMAGES[1]]
     for body in ({"image": given}, {"image": given, "labels": LABELS}):
@@ -59,12 +71,6 @@ def test_one_of_several_images_fails_alone(server):
         assert ["error" in one for one in found] == [False, True, True, False]
         assert [one["image"] for one in found] == [f"image {n}" for n in (1, 2, 3, 4)]
         assert given[1] not in str(found)
-
-
-def make_bomb():
-    stream = io.BytesIO()
-    Image.new("1", (20_000, 20_000)).save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +86,14 @@ def make_bomb():
         ("embed", {"image": make_bomb()}),
         ("embed", {"model": "mlm", "image": IMAGES[0]}),
         ("embed", {"image": IMAGES[0], "pooling": "cls"}),
+        ("similarity", {"image": IMAGES[0]}),
+        ("similarity", {"text": "a", "pair": "b", "image": IMAGES[0]}),
+        ("similarity", {"text": "a", "image": [IMAGES[0], "no base64!"]}),
+        ("similarity", {"text": "a", "image": "/etc/passwd"}),
+        ("similarity", {"text": "a", "image": [make_bomb()]}),
+        ("similarity", {"text": "a", "image": IMAGES[:1] * 65}),
+        ("similarity", {"text": "a", "image": IMAGES[0], "pooling": "cls"}),
+        ("similarity", {"model": "mlm", "text": "a", "image": IMAGES[0]}),
         ("classify", {"image": IMAGES[0]}),
         ("classify", {"image": IMAGES[0], "labels": []}),
         ("classify", {"image": IMAGES[0], "labels": ["a", "a"]}),
