@@ -17,6 +17,13 @@ from cloze.files import PathLike, read_json, read_text, write_text
 from cloze.metrics.names import METRICS
 from cloze.plot.format import format_bytes, format_number, format_percent
 from cloze.report.charts import describe_extent, read_number
+from cloze.report.image_card import (
+    count_images,
+    describe_image_model,
+    find_image_example,
+    list_image_limitations,
+    read_image_scores,
+)
 from cloze.tasks.info import Info, info
 from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, read_metrics
 
@@ -40,7 +47,7 @@ Scores = Mapping[str, float | str]  # metric and data -> a fraction or a text
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingText:
-    """A source of training text."""
+    """A source of training text, or of images."""
 
     name: str
     licence: str
@@ -78,14 +85,18 @@ def build_model_card(
         earlier: folders of the runs that this one was initialized from, the first one first.
     """
     folder, found = Path(run), info(model)
-    summary = _read_counts(_check_file(folder, CORPUS_FACTS))
-    held_out = held_out_scores(_read_rows(folder))
+    if find_image_example(found) is None:
+        data, counts = "text", _describe_counts(_read_counts(_check_file(folder, CORPUS_FACTS)))
+        held_out = held_out_scores(_read_rows(folder))
+    else:
+        data, counts = "images", count_images(folder)
+        held_out = read_image_scores(_read_rows(folder))
     parts = [
         _front_matter(found, facts),
         f"# {Path(model).name}\n\n{facts.summary}",
         _section("Use", _usage_example(Path(model).name, found)),
         _section("Model", _bullets(_describe_model(found, facts))),
-        _section("Training text and licences", _describe_texts(facts.texts, summary)),
+        _section(f"Training {data} and licences", _describe_sources(facts.texts, data, counts)),
         _section("Training", _describe_training([*map(Path, earlier), folder], facts.machine)),
         _section("Scores", _table(("metric", "score"), {**held_out, **scores}.items())),
         _section("Limitations", _bullets(_limitations(found, facts))),
@@ -116,9 +127,14 @@ def build_short_card(name: str, found: Info) -> str:
     """
     function = next((one for one in _EXAMPLES if one in found.capabilities), None)
     tag, call = _EXAMPLES[function] if function else (None, None)
+    calls = [call] if call else []
+    example = find_image_example(found)
+    if example is not None:
+        tag, calls = example.pipeline_tag, list(example.calls)
     library = "transformers" if found.architecture.isidentifier() else "cloze"  # a class of it
     if found.pooling is not None:
-        library, tag, call = "sentence-transformers", "sentence-similarity", 'embed(["A text."])'
+        library, tag = "sentence-transformers", "sentence-similarity"
+        calls = ['embed(["A text."])']
     front = [
         f"library_name: {library}",
         *([f"pipeline_tag: {tag}"] if tag else []),
@@ -127,13 +143,14 @@ def build_short_card(name: str, found: Info) -> str:
         "- cloze",
     ]
     code = ["import cloze", "", f'model = cloze.load("{name}")']
-    if call:
-        code.append(f"model.{call}")
+    code += [f"model.{call}" for call in calls]
     settings = ", ".join(f"{key} {value}" for key, value in found.config.items())
     facts = [
         f"{found.architecture}: {format_number(found.total_parameters)} parameters",
         f"configuration: {settings}" if settings else "",
-        f"{found.vocabulary.size:,} tokens ({found.vocabulary.kind})",
+        f"{found.vocabulary.size:,} tokens ({found.vocabulary.kind})"
+        if example is None or found.vocabulary.size > 1  # images without texts
+        else "",
         f"labels: {', '.join(found.labels)}" if found.labels else "",
         f"maximum input length: {found.max_length:,} tokens" if found.max_length else "",
     ]
@@ -206,10 +223,13 @@ def _front_matter(found: Info, facts: ModelFacts) -> str:
     kind = (
         ["pipeline_tag: fill-mask", 'mask_token: "[MASK]"'] if "fill" in found.capabilities else []
     )
+    example = find_image_example(found)
+    if example is not None:
+        kind = [f"pipeline_tag: {example.pipeline_tag}"]
     lines = [
         f"language: {facts.language}",
         f"license: {facts.licence}",
-        "library_name: transformers",
+        f"library_name: {'transformers' if example is None else 'cloze'}",
         *kind,
         "tags:",
         *(f"- {tag}" for tag in tags),
@@ -218,6 +238,13 @@ def _front_matter(found: Info, facts: ModelFacts) -> str:
 
 
 def _usage_example(name: str, found: Info) -> str:
+    example = find_image_example(found)
+    if example is not None:
+        calls = "\n".join(f"model.{call}" for call in example.calls)
+        return (
+            f"```\n{example.command.format(name)}\n```\n\n"
+            f'```python\nimport cloze\n\nmodel = cloze.load("{name}")\n{calls}\n```'
+        )
     fills = "fill" in found.capabilities
     sentence = "The capital of France is [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
@@ -235,13 +262,11 @@ def _usage_example(name: str, found: Info) -> str:
 
 
 def _describe_model(found: Info, facts: ModelFacts) -> Iterator[str]:
-    shape, vocabulary = found.config, found.vocabulary
-    yield (
-        f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
-        f"{shape['num_heads']} heads; {format_number(found.total_parameters)} parameters"
+    yield from (
+        _describe_text_model(found)
+        if find_image_example(found) is None
+        else describe_image_model(found)
     )
-    case = "uncased" if vocabulary.lowercase else "cased"
-    yield f"{vocabulary.size:,} tokens ({vocabulary.kind}, {case})"
     kinds = ", ".join(
         f"{format_number(count)} values as {kind}" for kind, count in found.dtypes.items()
     )
@@ -251,12 +276,25 @@ def _describe_model(found: Info, facts: ModelFacts) -> Iterator[str]:
     yield f"licence of the weights: {facts.licence}"
 
 
-def _describe_texts(texts: Sequence[TrainingText], summary: Mapping[str, Any]) -> str:
-    rows = ((text.name, text.licence, text.source) for text in texts)
+def _describe_text_model(found: Info) -> Iterator[str]:
+    shape, vocabulary = found.config, found.vocabulary
+    yield (
+        f"{found.architecture}: {shape['num_layers']} layers, hidden size {shape['hidden_size']}, "
+        f"{shape['num_heads']} heads; {format_number(found.total_parameters)} parameters"
+    )
+    case = "uncased" if vocabulary.lowercase else "cased"
+    yield f"{vocabulary.size:,} tokens ({vocabulary.kind}, {case})"
+
+
+def _describe_sources(sources: Sequence[TrainingText], data: str, counts: str) -> str:
+    rows = ((one.name, one.licence, one.source) for one in sources)
+    return _table((data, "licence", "source"), rows) + f"\n\n{counts}"
+
+
+def _describe_counts(summary: Mapping[str, Any]) -> str:
     counts = ", ".join(f"{summary[key]:,} {key}" for key in _COUNTS)
     return (
-        _table(("text", "licence", "source"), rows)
-        + f"\n\n{counts}; {summary['held_out']:,} of the documents were held out for evaluation. "
+        f"{counts}; {summary['held_out']:,} of the documents were held out for evaluation. "
         f"{format_percent(summary['unknown_rate'], 3)} of the tokens are [UNK]."
     )
 
@@ -277,6 +315,10 @@ def _read_rows(run: Path) -> list[Mapping[str, Any]]:
 
 
 def _limitations(found: Info, facts: ModelFacts) -> Iterator[str]:
+    if find_image_example(found) is not None:
+        yield from facts.limitations
+        yield from list_image_limitations(found)
+        return
     yield f"The maximum input length is {found.max_length:,} tokens."
     yield from facts.limitations
     yield "Probable words are not facts, and the model has the biases of its training text."

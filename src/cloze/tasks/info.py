@@ -329,7 +329,8 @@ def _read_mix(contents: FolderContents | Model, name: str) -> tuple[Any, Any]:
 
 def _describe_vocabulary(config: Any, tokenizer: Tokenizer | None) -> VocabularyInfo:  # noqa: ANN401
     if tokenizer is None or config.family == "word2vec":
-        return VocabularyInfo(kind="word", size=config.vocab_size, lowercase=config.lowercase)
+        lowercase = getattr(config, "lowercase", False)  # models of images may have no texts
+        return VocabularyInfo(kind="word", size=config.vocab_size, lowercase=lowercase)
     return VocabularyInfo.of(tokenizer)
 
 

@@ -19,6 +19,7 @@ from cloze.errors import InputError, MissingExtraError
 from cloze.report.model_card import CARD, build_short_card
 from grams import text_model
 from helpers import check_mentions, raises, tiny_model, word_model
+from images import clip_model, diffusion_model
 from translators import translator
 
 
@@ -136,6 +137,9 @@ VECTORS = {"words": ["a"], "vectors": np.eye(1, dtype=np.float32)}
         (lambda: word_model(**VECTORS), ("similar", "1 tokens")),
         (lambda: translator("transformer"), ("translate", "translation")),
         (lambda: tiny_model("sequence", labels=("good", "bad")), ("classify", "good, bad")),
+        (clip_model, ("zero-shot-image-classification", "embed(images=", "classify(images=")),
+        (diffusion_model, ("text-to-image", 'draw("a red heart"', "library_name: cloze")),
+        (lambda: diffusion_model(with_text=False), ("text-to-image", 'draw("a red heart"')),
     ],
 )
 def test_every_kind_of_model_has_a_card_and_can_be_downloaded(make, names, tmp_path):

@@ -5,8 +5,12 @@ import json
 import pytest
 
 import cloze
+from cloze.data.images.decode import encode_png
+from cloze.data.images.drawings import make_drawing
 from cloze.errors import FolderError, InputError
 from cloze.make.float8 import save_float8
+from cloze.plot.format import format_percent
+from cloze.report.image_card import find_image_example
 from cloze.report.model_card import (
     ModelFacts,
     TrainingText,
@@ -15,6 +19,7 @@ from cloze.report.model_card import (
     write_model_card,
 )
 from helpers import raises, tiny_model
+from images import clip_model, diffusion_model
 
 RECIPE = """\
 # The complete recipe of this run.
@@ -132,6 +137,65 @@ def test_counts_that_are_broken(run, model, content):
     (run / "corpus.json").write_text(content)
     with raises(FolderError, "corpus.json"):
         build_model_card(run, model, ABOUT, {})
+
+
+IMAGE_ROWS = {
+    "clip": {"kind": "eval", "step": 3, "recall_at_1": 0.5, "chance_recall_at_1": 0.01},
+    "diffusion": {"kind": "eval", "step": 3, "diffusion": 0.0625},
+}
+
+
+@pytest.fixture(params=["clip", "diffusion"])
+def image_run(request, tmp_path):
+    """The folder of a run on images, which is that of its model."""
+    make = {"clip": clip_model, "diffusion": diffusion_model}[request.param]
+    folder = make().save(tmp_path / "cloze-images")
+    (folder / "recipe.toml").write_text('[data]\nsources = ["/home/someone/pictures"]\n')
+    (folder / "data.json").write_text('{"images": 1200, "training": 1000, "held_out": 200}')
+    rows = [{"kind": "train", "step": 3, "images": 24, "seconds": 2.0}, IMAGE_ROWS[request.param]]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return request.param, folder
+
+
+def test_models_of_images_are_shown_with_images(image_run):
+    kind, folder = image_run
+    text = build_model_card(folder, folder, ABOUT, {"colors": 0.9})
+    assert "1,200 images; 1,000 of them were trained on, and 200 were held out" in text
+    assert "## Training images and licences" in text
+    assert "3 steps · 24 images" in text
+    assert "/home/someone" not in text
+    assert "None" not in text
+    facts = {
+        "clip": (
+            "cloze classify cloze-images --images heart.png",
+            "embed(images=",
+            format_percent(0.5),
+        ),
+        "diffusion": ("cloze draw cloze-images", 'draw("a red heart", seed=1)', "0.0625"),
+    }
+    for fact in (*facts[kind], format_percent(0.9), "library_name: cloze", "16 × 16 pixels"):
+        assert fact in text
+    (folder / "data.json").write_text("{}")
+    with raises(FolderError, "data.json"):
+        build_model_card(folder, folder, ABOUT, {})
+    (folder / "data.json").unlink()
+    with raises(FolderError, "data.json"):
+        build_model_card(folder, folder, ABOUT, {})
+
+
+def test_the_examples_of_models_of_images_run(image_run, tmp_path, monkeypatch):
+    kind, folder = image_run
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heart.png").write_bytes(encode_png(make_drawing(0, 0, 20)[1]))
+    model = cloze.load(folder)
+    example = find_image_example(model.info())
+    found = [eval(f"model.{call}", {"model": model}) for call in example.calls]
+    assert len(found) == len(example.calls)
+    if kind == "diffusion":
+        assert (tmp_path / "heart.png").stat().st_size > 0
+    else:
+        assert found[0].shape == found[1].shape
+        assert found[2][0].label in ("a red heart", "a blue circle")
 
 
 def test_scores_come_from_a_file(tmp_path):
