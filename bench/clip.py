@@ -34,7 +34,7 @@ from cloze.files import write_text
 from cloze.plot.format import format_percent
 from cloze.plot.line_chart import LineChart, Series
 from cloze.tasks.image_text import compute_image_vectors, compute_text_vectors
-from common import print_result, versions
+from common import pretrain_images, print_result, versions
 
 TRAIN_SEED, TEST_SEED = 0, 2
 ATTRIBUTES: dict[str, list[Any]] = {
@@ -75,22 +75,7 @@ def train(
         "run.eval_every": 2 if given.tiny else given.eval_every,
         "run.save_minutes": 1000.0,
     }
-    for setting in given.settings:
-        key, _, value = setting.partition("=")
-        settings[key] = {"true": True, "false": False}.get(value, value)
-    budget: dict[str, Any] = {"steps": 3} if given.tiny else {"minutes": given.minutes}
-    return cloze.pretrain(
-        examples,
-        out,
-        "clip",
-        settings=settings,
-        preset="tiny" if given.tiny else given.preset,
-        device=given.device,
-        dtype=given.dtype,
-        force=True,
-        progress=False,
-        **budget,
-    )
+    return pretrain_images(examples, out, "clip", settings, given, tiny_steps=3)
 
 
 def train_or_retry(

@@ -1,7 +1,9 @@
-"""What the benchmarks share: paths of the data, the MiniLM model, and the output of results."""
+"""What the benchmarks share: paths of the data, models, training on images, output of results."""
 
+import argparse
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,41 @@ def _read_version(package: str) -> str:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
         return f"{package} absent"
+
+
+def pretrain_images(
+    examples: Sequence[Any],
+    out: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    given: argparse.Namespace,
+    *,
+    tiny_steps: int,
+) -> Any:
+    """Train a model of images with the options of a benchmark, and those of `--settings`.
+
+    `given` has minutes, preset, device, dtype, settings (SETTING=VALUE) and tiny: then a tiny model
+    is trained for `tiny_steps` steps.
+    """
+    import cloze
+
+    changed = dict(settings)
+    for setting in given.settings:
+        key, _, value = setting.partition("=")
+        changed[key] = {"true": True, "false": False}.get(value, value)
+    budget: dict[str, Any] = {"steps": tiny_steps} if given.tiny else {"minutes": given.minutes}
+    return cloze.pretrain(
+        examples,
+        out,
+        recipe,
+        settings=changed,
+        preset="tiny" if given.tiny else given.preset,
+        device=given.device,
+        dtype=given.dtype,
+        force=True,
+        progress=False,
+        **budget,
+    )
 
 
 def print_result(

@@ -50,7 +50,7 @@ from cloze.metrics.memorization import measure_memorization
 from cloze.objectives.diffusion import DIFFUSION_LOSS, diffusion_objective
 from cloze.plot.format import format_percent
 from cloze.tasks.pictures import save_grid
-from common import print_result, versions
+from common import pretrain_images, print_result, versions
 
 TRAIN_SEED, CLASSIFIER_SEED, TEST_SEED, OTHER_SEED = 0, 1, 2, 3
 HOLD_OUT = 0.05
@@ -69,22 +69,9 @@ def train(name: str, examples: list[ImageExample], given: argparse.Namespace) ->
     }
     if name.endswith("pixels"):
         settings["model.latent_channels"] = 0
-    settings |= dict(one.split("=", 1) for one in given.settings)
-    budget: dict[str, Any] = {"steps": 6} if given.tiny else {"minutes": given.minutes}
     begin = time.monotonic()
     out = given.out / name.replace(", ", "-")
-    result = cloze.pretrain(
-        examples,
-        out,
-        "diffusion",
-        settings=settings,
-        preset="tiny" if given.tiny else given.preset,
-        device=given.device,
-        dtype=given.dtype,
-        force=True,
-        progress=False,
-        **budget,
-    )
+    result = pretrain_images(examples, out, "diffusion", settings, given, tiny_steps=6)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     speeds = [one["images_per_second"] for one in rows if one["kind"] == "train"]
     found = {

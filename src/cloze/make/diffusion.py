@@ -68,14 +68,8 @@ def pretrain_diffusion(
 ) -> RunResult:
     """Train a diffusion model on images with captions.
 
-    Start it with `torchrun` for several processes, which divide the images of each batch.
-
-    Args:
-        sources: what `cloze.data.images.read.read_images` reads; if empty, the recipe's.
-        out: the run's and the model's folder.
-        recipe: a complete recipe.
-        force: overwrite what is in `out`.
-        callbacks: what is called while the run is prepared and trained.
+    Start it with `torchrun` for several processes, which divide the images of each batch. The
+    arguments are those of `cloze.make.clip.pretrain_clip`.
     """
     with start_image_run(
         sources, out, recipe, force=force, callbacks=callbacks, subfolders=(AUTOENCODER,)
