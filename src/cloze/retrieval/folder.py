@@ -27,7 +27,7 @@ from cloze.retrieval.store import (
     VectorStore,
     open_store,
 )
-from cloze.retrieval.thumbnails import read_thumbnail, remove_thumbnails
+from cloze.retrieval.thumbnails import Thumbnails
 
 INDEX_FILE = "index.json"
 FORMAT = 2  # from 2 on, terms are singulars
@@ -105,6 +105,7 @@ class DocumentIndex:
         stamp = self._read_stamp()
         self.manifest = read_manifest(self.folder)
         self.store: VectorStore = self.manifest.open_store(self.folder)
+        self._thumbnails = Thumbnails(self.folder)
         for name in ("documents", "num_chunks"):
             self.__dict__.pop(name, None)
         self._filtered: tuple[tuple[Condition, ...], frozenset[int]] | None = None
@@ -139,7 +140,7 @@ class DocumentIndex:
         """A small copy of an image, as a PNG file; None if there is none."""
         if self.manifest.content != "images":
             return None
-        return read_thumbnail(self.folder, document.digest)
+        return self._thumbnails.read(document.digest)
 
     def search_vectors(
         self, vector: Vectors, k: int, conditions: tuple[Condition, ...] = ()
@@ -194,6 +195,7 @@ class IndexWriter:
 
     def __init__(self, store: VectorStore, manifest: Manifest, folder: Path) -> None:
         self.store, self.manifest, self.folder = store, manifest, folder
+        self.thumbnails = Thumbnails(folder)
         self.documents = {one.id: one for one in store.read_documents()}
         # a server may have committed a change before the process was killed
         used = max((one.number + 1 for one in self.documents.values()), default=0)
@@ -241,7 +243,7 @@ class IndexWriter:
         write_json(self.folder / INDEX_FILE, asdict(self.manifest))
         self.store.remove_unused()
         if self.manifest.content == "images":
-            remove_thumbnails(self.folder, {one.digest for one in self.documents.values()})
+            self.thumbnails.remove_unused({one.digest for one in self.documents.values()})
         return self.manifest
 
 

@@ -33,7 +33,6 @@ from cloze.retrieval.folder import (
 )
 from cloze.retrieval.pgvector_store import remove_password
 from cloze.retrieval.store import StoredDocument, find_store_kind
-from cloze.retrieval.thumbnails import write_thumbnail
 from cloze.tasks.chunk_embedder import ChunkEmbedder, ModelSource
 from cloze.tasks.embed import embed
 from cloze.tasks.image_inputs import make_thumbnail, reads_images
@@ -334,7 +333,7 @@ class _Indexing:
     def _store_thumbnail(self, document: ImageDocument, digest: str) -> bool:
         """Store a small copy of an image; False if it cannot be read."""
         try:
-            write_thumbnail(self._writer.folder, digest, make_thumbnail(document.image))
+            self._writer.thumbnails.write(digest, make_thumbnail(document.image))
         except InputError as error:
             self._report(error)
             return False
