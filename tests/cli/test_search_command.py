@@ -46,10 +46,16 @@ def test_mistakes(run, place):
     ):
         done = run(*arguments)
         assert done.returncode == code, (arguments, done.stderr)
-    (place / "bad.jsonl").write_text('{"id": "x", "text": 5}\n{"id": "y", "text": "a cat"}\n')
-    build = ["index", place / "bad.jsonl", "--out", place / "i", "--model", place / "model"]
-    assert run(*build).returncode == 1
+    docs = place / "docs"
+    docs.mkdir()
+    (docs / "bad.jsonl").write_text('{"id": "x", "text": 5}\n{"id": "y", "text": "a cat"}\n')
+    (docs / "other.docx").write_text("a dog")
+    build = ["index", docs, "--out", place / "i", "--model", place / "model"]
+    done = run(*build)
+    assert done.returncode == 1
+    assert "--skip-bad" in done.stderr
     assert not (place / "i").exists()
     done = run(*build, "--skip-bad", "--store", "exact")
     assert done.returncode == 0
     assert "1 inputs could not be read and were skipped" in done.stderr
+    assert "1 files of other types were left out: .docx 1" in done.stderr

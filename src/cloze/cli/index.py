@@ -27,9 +27,9 @@ def index(
         list[str] | None,
         typer.Argument(
             metavar="DOCUMENTS",
-            help="Files, folders or globs (txt, md, jsonl, json, csv, tsv, parquet); - reads "
-            "standard input. With a CLIP as model: images, folders, tar files, or tables with a "
-            "column of images.",
+            help="Files, folders or globs (txt, md, html, pdf, jsonl, json, csv, tsv, parquet); - "
+            "reads standard input. With a CLIP as model: images, folders, tar files, or tables "
+            "with a column of images.",
         ),
     ] = None,
     *,
@@ -169,3 +169,6 @@ def index(
             f"{result.num_documents:,} documents in {result.num_chunks:,} chunks "
             f"({changes or 'no change'}): {out}"
         )
+    if result.left_out and not quiet:
+        kinds = ", ".join(f"{name or 'no ending'} {n:,}" for name, n in result.left_out.items())
+        print_note(f"{sum(result.left_out.values()):,} files of other types were left out: {kinds}")

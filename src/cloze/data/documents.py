@@ -2,7 +2,7 @@
 
 A row of a table (csv, tsv, JSON lines, Parquet, a data frame …) is a document, whose other columns
 are its metadata. Of plain text a file is a document, or each section between blank lines, or each
-line.
+line. An HTML or PDF file is a document.
 """
 
 import json
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.config import one_of
-from cloze.data.input_files import STDIN, TextLines, detect_file_format
+from cloze.data.html_documents import read_page
+from cloze.data.input_files import STDIN, TextLines, count_other_files, detect_file_format
 from cloze.data.labelled.columns import find_column
 from cloze.data.labelled.records import (
     JSON_FORMATS,
@@ -27,6 +28,7 @@ from cloze.data.labelled.records import (
     read_mappings,
 )
 from cloze.data.objects import to_plain
+from cloze.data.pdf_documents import read_pdf
 from cloze.data.readers import choose_text_column, iterate_lines, parse_text
 from cloze.data.sources import OnError, Sources
 from cloze.errors import InputError
@@ -37,6 +39,8 @@ FORMATS: Mapping[str, str] = {
     **JSON_FORMATS,
     ".csv": "csv",
     ".tsv": "tsv",
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    ".pdf": "pdf",
 }
 _IDS = ("id", "_id", "doc_id", "docid", "document_id", "docno", "uuid", "key", "url")
 _TITLES = ("title", "headline", "heading", "subject", "name")
@@ -85,20 +89,60 @@ def read_documents(
     if unit is not None:
         one_of("unit", unit, UNITS)
     read = partial(_read_input, columns=columns or DocumentColumns(), unit=unit)
-    return read_inputs(sources, FORMATS, read, on_error)  # type: ignore[arg-type]
+    found: Iterator[Document] = read_inputs(sources, FORMATS, read, on_error)  # type: ignore[arg-type]
+    return _name_option(found) if on_error == "raise" else found
+
+
+def count_left_out(sources: Iterable[object]) -> dict[str, int]:
+    """Files in folders that `read_documents` does not read: how many have each ending."""
+    return count_other_files(sources, FORMATS)
+
+
+def _name_option(documents: Iterator[Document]) -> Iterator[Document]:
+    """The same; an error says how to go on without what cannot be read."""
+    try:
+        yield from documents
+    except InputError as error:
+        fix = f"{error.fix}; or skip what cannot be read with --skip-bad (on_error= in Python)"
+        raise type(error)(error.problem, fix=fix) from error
 
 
 def _read_input(
     part: DataInput, columns: DocumentColumns, unit: str | None
 ) -> Iterator[Document | InputError]:
+    if not isinstance(part, Path | Pipe):
+        return _read_table(part, columns)
     if isinstance(part, Pipe):
+        format_, unit = part.detect_format(FORMATS), unit or "line"
         has_columns = any(one is not None for one in columns)
-        is_table = has_columns or part.detect_format(FORMATS) in ("json", "jsonl", "parquet")
-        if not is_table:
-            return _read_text(part, unit or "line")
-    elif isinstance(part, Path) and detect_file_format(part, FORMATS) == "lines":
-        return _read_text(part, unit or "file")
-    return _read_table(part, columns)
+        is_text = not has_columns and format_ not in ("json", "jsonl", "parquet")
+    else:
+        format_, unit = detect_file_format(part, FORMATS), unit or "file"
+        is_text = format_ == "lines"
+    if format_ in ("html", "pdf"):
+        return _read_file(part, format_)
+    return _read_text(part, unit) if is_text else _read_table(part, columns)
+
+
+def _read_file(part: Path | Pipe, format_: str) -> Iterator[Document | InputError]:
+    """An HTML or PDF file, which is one document."""
+    name = format_input_name(part)
+    metadata: dict[str, Any] = {}
+    with open_input(part) as stream:
+        try:
+            if format_ == "pdf":
+                title, text, metadata["pages"] = read_pdf(stream, name)
+            else:
+                title, text = read_page(stream, name)
+        except OSError as error:  # compressed data that are damaged
+            raise InputError(f"{name}: {error}", fix="download the file again") from error
+    yield Document(
+        id=check_id(name, name),
+        text=parse_text(text, name),
+        title=_check_title(title, name),
+        metadata=metadata,
+        where=name,
+    )
 
 
 def _read_text(part: Path | Pipe, unit: str) -> Iterator[Document | InputError]:

@@ -8,7 +8,7 @@ import lzma
 import os
 import sys
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -146,7 +146,7 @@ def _list_files(path: Path, formats: Mapping[str, str]) -> list[Path]:
         detect_file_format(path, formats)
         return [path]
     _check_not_model(path)
-    inside = list(_walk_folder(path, formats, above=()))
+    inside = [one for one in _walk_folder(path, above=()) if split_endings(one)[0] in formats]
     if not inside:
         raise InputError(
             f"{path}: no file in this folder ends in {' '.join(formats)}",
@@ -155,9 +155,24 @@ def _list_files(path: Path, formats: Mapping[str, str]) -> list[Path]:
     return inside
 
 
-def _walk_folder(
-    folder: Path, formats: Mapping[str, str], above: tuple[Path, ...]
-) -> Iterator[Path]:
+def count_other_files(sources: Iterable[object], formats: Mapping[str, str]) -> dict[str, int]:
+    """Files in folders that `find_files` leaves out: how many have each ending.
+
+    Hidden files, and sources that are no paths of folders or do not exist, are not counted.
+    """
+    counts: Counter[str] = Counter()
+    for source in sources:
+        if not isinstance(source, str | os.PathLike) or source == "-":
+            continue
+        with suppress(InputError, OSError):
+            for folder in filter(Path.is_dir, match_paths(os.fspath(source))):
+                for path in _walk_folder(folder, above=()):
+                    counts[split_endings(path)[0]] += 1
+    return {ending: count for ending, count in sorted(counts.items()) if ending not in formats}
+
+
+def _walk_folder(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """The files of a folder, at any depth; hidden ones are left out."""
     here = folder.resolve()
     if here in above:  # a link to a parent folder
         return
@@ -165,8 +180,8 @@ def _walk_folder(
         if path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _walk_folder(path, formats, (*above, here))
-        elif split_endings(path)[0] in formats:
+            yield from _walk_folder(path, (*above, here))
+        else:
             yield path
 
 

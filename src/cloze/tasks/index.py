@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.source import fingerprint_folder, name_source
 from cloze.config import in_range
-from cloze.data.documents import Document, DocumentColumns, read_documents
+from cloze.data.documents import Document, DocumentColumns, count_left_out, read_documents
 from cloze.data.images.documents import ImageDocument, read_image_documents
 from cloze.data.map_blocks import Engine, ExecutorOptions, cut_blocks, map_blocks, uses_gpu
 from cloze.data.sources import OnError, Sources, collect_sources, get_error_handler
@@ -61,6 +61,8 @@ class IndexResult(Result):
     deleted: int
     seconds: float
     model_seconds: float  # of these, spent in tokenizer and model
+    # files in folders that are not read: how many have each ending
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     record_columns = ("folder", "store", "model", "num_documents", "num_chunks")
 
@@ -102,7 +104,8 @@ def index(
         model: a model with embeddings, or its folder; with a model of texts and images, images are
             indexed. None: the model of the index that is updated, else cloze-en.
         documents: files, folders, globs, `-`; a data frame, a `datasets` object, mappings; or a
-            list of these. A row of a table is a document; its other columns are metadata. For a
+            list of these. A row of a table is a document; its other columns are metadata. A file
+            of plain text, HTML or PDF (extra `pdf`) is a document. For a
             model of texts and images (CLIP): images, folders, tar files, or tables with a column of
             images; captions are their texts. None: only delete.
         out: the folder of the index.
@@ -154,11 +157,13 @@ def index(
         manifest, url = _make_manifest(opened, store, chunk_tokens, overlap)
         work = create_index(folder, manifest, force=force, url=url)
     columns = DocumentColumns(id=id_column, title=title_column, text=text_column)
+    left_out: dict[str, int] = {}
     with open_progress(progress) as show, work as writer:
         writer.delete(list(dict.fromkeys(delete)))
         job = _Indexing(writer, show, get_error_handler(on_error))
         if documents is not None and opened is not None:
             listed, has_images = collect_sources(documents), manifest.content == "images"
+            left_out = {} if has_images else count_left_out(listed)
             found: Iterable[Document] = (
                 read_image_documents(listed, columns=columns, on_error=on_error)
                 if has_images
@@ -183,6 +188,7 @@ def index(
         num_chunks=made.num_chunks,
         deleted=len(set(delete)),
         seconds=time.perf_counter() - start,
+        left_out=left_out,
         **job.counts,
     )
 

@@ -53,6 +53,18 @@ def test_index_update_delete_and_search(model, tmp_path, store):
         index.documents.store.drop()
 
 
+def test_pages_are_documents_and_other_files_are_counted(model, tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "fox.html").write_text("<title>Foxes</title><nav>Home</nav><p>The dog ran.")
+    (docs / "cat.docx").write_text("The cat sat.")
+    made = cloze.index(model, docs, tmp_path / "index", store="exact")
+    assert (made.num_documents, made.left_out) == (1, {".docx": 1})
+    assert made.to_dict()["left_out"] == {".docx": 1}
+    (hit,) = cloze.search(tmp_path / "index", "dog", mode="bm25").hits
+    assert (hit.id, hit.title, hit.text) == (str(docs / "fox.html"), "Foxes", "The dog ran.")
+
+
 def check_search(index):
     query = "dog mat"
     dense = index.search(query, mode="dense", k=10)
