@@ -34,7 +34,7 @@ from cloze.files import write_text
 from cloze.plot.format import format_percent
 from cloze.plot.line_chart import LineChart, Series
 from cloze.tasks.image_text import compute_image_vectors, compute_text_vectors
-from common import pretrain_images, print_result, versions
+from common import pretrain_images, print_result, read_speed, versions
 
 TRAIN_SEED, TEST_SEED = 0, 2
 ATTRIBUTES: dict[str, list[Any]] = {
@@ -131,7 +131,7 @@ def measure(
         row |= {
             "images": len(examples),
             "steps": result.steps,
-            "images_per_second": result.tokens / result.seconds,
+            "images_per_second": read_speed(out),
             "seconds_in_all": time.monotonic() - begin,
             "held_out": {name: float(value) for name, value in result.scores.items()},
         }

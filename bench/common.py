@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+import statistics
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -66,6 +67,13 @@ def pretrain_images(
         progress=False,
         **budget,
     )
+
+
+def read_speed(run: Path) -> float:
+    """Images per second of training: the median of the logged ones, without the first."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    speeds = [one["images_per_second"] for one in rows if one["kind"] == "train"]
+    return statistics.median(speeds[len(speeds) > 1 :])
 
 
 def print_result(

@@ -21,8 +21,6 @@ Grids of samples are written for drawings only; of OpenMoji only distances are r
 """
 
 import argparse
-import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +48,7 @@ from cloze.metrics.memorization import measure_memorization
 from cloze.objectives.diffusion import DIFFUSION_LOSS, diffusion_objective
 from cloze.plot.format import format_percent
 from cloze.tasks.pictures import save_grid
-from common import pretrain_images, print_result, versions
+from common import pretrain_images, print_result, read_speed, versions
 
 TRAIN_SEED, CLASSIFIER_SEED, TEST_SEED, OTHER_SEED = 0, 1, 2, 3
 HOLD_OUT = 0.05
@@ -72,13 +70,11 @@ def train(name: str, examples: list[ImageExample], given: argparse.Namespace) ->
     begin = time.monotonic()
     out = given.out / name.replace(", ", "-")
     result = pretrain_images(examples, out, "diffusion", settings, given, tiny_steps=6)
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    speeds = [one["images_per_second"] for one in rows if one["kind"] == "train"]
     found = {
         "folder": out,
         "seconds": time.monotonic() - begin,
         "steps": result.steps,
-        "images_per_second": statistics.median(speeds[len(speeds) > 1 :]),
+        "images_per_second": read_speed(out),
     }
     print(name, result, f"{found['seconds']:.1f} s in all", flush=True)
     return found
