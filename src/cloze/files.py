@@ -105,6 +105,12 @@ def remove_path(path: Path) -> None:
 
 
 def _remove_leftovers(target: Path) -> None:
+    for leftover in find_leftovers(target):
+        remove_path(leftover)
+
+
+def find_leftovers(target: Path) -> Iterator[Path]:
+    """Temporary files and folders of `target` that a killed process left; each is locked."""
     if fcntl is None:
         return
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.new")
@@ -114,7 +120,7 @@ def _remove_leftovers(target: Path) -> None:
                 handle = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_path(leftover)
+                    yield leftover
                 finally:
                     os.close(handle)
 

@@ -246,6 +246,10 @@ class ExactStore:
         self._segments.append(Segment(base, self._size))
         self._names.append(name)
 
+    def name_server_data(self) -> dict[str, Any]:
+        """Nothing: all data are in the folder."""
+        return {}
+
     def remove_unused(self) -> None:
         """Remove segments that neither this version nor the one before uses."""
         names = {*self._names, *self._previous}

@@ -6,7 +6,7 @@ a process that is killed leaves the old index, and readers see the old one or th
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from cloze.checkpoint.atomic import atomic_folder, lock_folder
 from cloze.config import Config, Range
 from cloze.errors import ClozeError, FolderError, InputError
-from cloze.files import PathLike, expand_user, read_json, write_json
+from cloze.files import PathLike, expand_user, find_leftovers, read_json, write_json
 from cloze.retrieval.filters import Condition
 from cloze.retrieval.store import (
     KINDS,
@@ -30,6 +30,7 @@ from cloze.retrieval.store import (
 from cloze.retrieval.thumbnails import Thumbnails
 
 INDEX_FILE = "index.json"
+REPLACED_FILE = "replaced.json"  # the index that was here before, until its tables are dropped
 FORMAT = 2  # from 2 on, terms are singulars
 _MAX_LISTED_COLUMNS = 20
 _BUILD_AGAIN = "build the index again with `cloze index DOCUMENTS --out FOLDER --force`"
@@ -81,6 +82,10 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not an index: it has no {INDEX_FILE}",
             fix="build one: cloze index DOCUMENTS --out FOLDER",
         )
+    return _read_manifest_file(path)
+
+
+def _read_manifest_file(path: Path) -> Manifest:
     values = read_json(path, fix=_BUILD_AGAIN)
     version = values.get("format_version") if isinstance(values, Mapping) else None
     if version != FORMAT:
@@ -251,21 +256,48 @@ class IndexWriter:
 def create_index(
     out: PathLike, manifest: Manifest, *, force: bool = False, url: str | None = None
 ) -> Iterator[IndexWriter]:
-    """A new index, whose folder appears at the end; nothing is left of it if something fails."""
+    """A new index, whose folder appears at the end; nothing is left of it if something fails.
+
+    A server keeps tables even if this process is killed. So they are named in a file before they
+    are committed, and the next index in the same folder drops those that no index uses.
+    """
     folder = expand_user(out)
     replaced = _read_replaced(folder) if force else None
+    used = manifest if replaced is None else replaced
+    for leftover in find_leftovers(Path(os.path.realpath(folder))):
+        _drop_tables(leftover / INDEX_FILE, used, url)
+    _drop_tables(folder / REPLACED_FILE, used, url)
     with atomic_folder(folder, force=force) as work:
         store = manifest.open_store(work, url)
         try:
             writer = IndexWriter(store, manifest, work)
             yield writer
+            if state := store.name_server_data():
+                write_json(work / INDEX_FILE, asdict(replace(manifest, state=state)))
             writer.commit()
+            if replaced is not None and replaced.store == "postgresql":
+                write_json(work / REPLACED_FILE, asdict(replaced))
         finally:
             store.close()
-    if replaced is not None and replaced.store == "postgresql":
-        old = replaced.open_store(folder, url if replaced.url == manifest.url else None)
-        old.drop()
-        old.close()
+    _drop_tables(folder / REPLACED_FILE, writer.manifest, url)
+
+
+def _drop_tables(path: Path, used: Manifest, url: str | None) -> None:
+    """Drop the tables of the index that a file describes, unless `used` has them; remove the file.
+
+    If the server cannot be reached, the file stays, and the next change of the index tries again.
+    """
+    with suppress(ClozeError):
+        if not path.is_file():
+            return
+        found = _read_manifest_file(path)
+        if found.store == "postgresql" and found.state != used.state:
+            store = found.open_store(path.parent, url if found.url == used.url else None)
+            try:
+                store.drop()
+            finally:
+                store.close()
+        path.unlink(missing_ok=True)
 
 
 def _read_replaced(folder: Path) -> Manifest | None:
@@ -289,6 +321,7 @@ def update_index(out: PathLike, url: str | None = None) -> Iterator[IndexWriter]
     read_manifest(folder)
     with lock_folder(folder, work="writing to"):
         manifest = read_manifest(folder)
+        _drop_tables(folder / REPLACED_FILE, manifest, url)
         store = manifest.open_store(folder, url)
         try:
             writer = IndexWriter(store, manifest, folder)

@@ -239,6 +239,10 @@ class LanceDBStore:
         elif indexed:
             self._state["graphs"] = graphs + 1
 
+    def name_server_data(self) -> dict[str, Any]:
+        """Nothing: all data are in the folder."""
+        return {}
+
     def remove_unused(self) -> None:
         """Old versions are removed when a new one is committed."""
 

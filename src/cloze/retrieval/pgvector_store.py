@@ -245,6 +245,10 @@ class PgVectorStore:
             self._build_graph(self.count_chunks())
         self._run("COMMIT")
         self._is_writing = False
+        return self.name_server_data()
+
+    def name_server_data(self) -> dict[str, Any]:
+        """The name of the tables."""
         return {"table": self._name}
 
     def has_graph(self) -> bool:

@@ -82,6 +82,10 @@ class VectorStore(Protocol):
         """Make the changes permanent; returns what has to be known to open this version."""
         ...
 
+    def name_server_data(self) -> dict[str, Any]:
+        """What `commit` will return, if a server keeps it when this process is gone; else {}."""
+        ...
+
     def remove_unused(self) -> None:
         """Remove files of older versions, after the new one is recorded."""
         ...

@@ -1,11 +1,15 @@
 """A writer that dies, and readers while one writes."""
 
+import os
+import signal
 import threading
 
+import psycopg
 import pytest
 
 from cloze.errors import FolderError
 from cloze.retrieval.folder import (
+    REPLACED_FILE,
     DocumentIndex,
     IndexWriter,
     create_index,
@@ -13,7 +17,15 @@ from cloze.retrieval.folder import (
     update_index,
 )
 from helpers import raises
-from stores import STORES, kill_indexing, list_best, make_manifest, make_vector, put
+from stores import (
+    STORES,
+    kill_indexing,
+    list_best,
+    make_manifest,
+    make_vector,
+    put,
+    start_postgresql,
+)
 
 OLD = {n: (None, [f"{n} old"], {}) for n in "abc"}
 NEW = {n: (None, [f"{n} new", "more"], {}) for n in "bcd"}
@@ -119,6 +131,66 @@ def test_a_writer_that_dies_after_a_server_has_committed_leaves_the_new_index(tm
     assert (reader.num_chunks, reader.manifest.num_documents) == (8, 5)
     reader.store.drop()
     reader.close()
+
+
+def count_tables():
+    with psycopg.connect(start_postgresql()) as connection:
+        found = connection.execute("SELECT count(*) FROM pg_tables WHERE tablename ~ '^cloze_'")
+        return found.fetchone()[0]
+
+
+def run_killed(monkeypatch, method, write):
+    """Run `write` in a child that is killed when it calls a method."""
+    if not (child := os.fork()):
+        monkeypatch.setattr(method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        try:
+            write()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def write_old(out, *, force=False):
+    with create_index(out, make_manifest("postgresql"), force=force) as writer:
+        put(writer, OLD)
+
+
+def drop(out):
+    reader = DocumentIndex(out)
+    reader.store.drop()
+    reader.close()
+
+
+def test_tables_of_a_new_index_that_was_killed_are_dropped(tmp_path, monkeypatch):
+    out, before = tmp_path / "index", count_tables()
+    # after the server has committed, before the folder appears
+    sync = "cloze.checkpoint.atomic.sync_to_disk"
+    run_killed(monkeypatch, sync, lambda: write_old(out))
+    assert (out.exists(), count_tables()) == (False, before + 4)
+    write_old(out)
+    assert count_tables() == before + 4
+    run_killed(monkeypatch, sync, lambda: write_old(out, force=True))
+    assert count_tables() == before + 8
+    write_old(out, force=True)
+    assert count_tables() == before + 4
+    drop(out)
+
+
+def test_tables_of_a_replaced_index_are_dropped_after_a_kill(tmp_path, monkeypatch):
+    out, before = tmp_path / "index", count_tables()
+    write_old(out)
+    method = "cloze.retrieval.pgvector_store.PgVectorStore.drop"
+    run_killed(monkeypatch, method, lambda: write_old(out, force=True))
+    assert ((out / REPLACED_FILE).exists(), count_tables()) == (True, before + 8)
+    with update_index(out) as writer:
+        put(writer, NEW)
+    assert ((out / REPLACED_FILE).exists(), count_tables()) == (False, before + 4)
+    # a file that names the tables of the index itself does no harm
+    (out / REPLACED_FILE).write_bytes((out / "index.json").read_bytes())
+    with update_index(out) as writer:
+        put(writer, OLD)
+    assert count_tables() == before + 4
+    drop(out)
 
 
 def test_kills_while_indexing_leave_the_old_or_the_new_version(tmp_path):
