@@ -1,6 +1,7 @@
 """What every test may ask for."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,14 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)
         gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def skip_fsync() -> Iterator[None]:
+    """Files are not synced to the disk: no test turns off the power, and thousands would wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -30,12 +30,12 @@ def test_embed_equals_encode_on_real_sentences(minilm, data_dir):
         found += [s for s in re.split(r"(?<=[.!?])\s+", row.text) if s.strip()]
         if len(found) > 2000:
             break
-    texts = random.Random(0).sample(found, 197)
+    texts = random.Random(0).sample(found, 57)
     # longer than the folder's limit, one word, nothing at all
-    texts += [" ".join(found[:200]), "word", ""]
+    texts += [" ".join(found[:100]), "word", ""]
     ours = cloze.embed(cloze.load(minilm), texts)
     theirs = SentenceTransformer(str(minilm), device="cpu").encode(texts)
-    assert ours.shape == (200, 384)
+    assert ours.shape == (60, 384)
     assert np.abs(ours - theirs).max() <= 1e-5
 
 

@@ -42,7 +42,7 @@ def unicode_texts(count: int) -> Iterator[str]:
 @cache
 def sampled_lines(data: Path, name: str) -> list[str]:
     with lzma.open(data / "text" / name, "rt", encoding="utf-8") as lines:
-        return list(islice(lines, 0, 20_000, 31))
+        return list(islice(lines, 0, 20_000, 101))
 
 
 def assert_same(ours: Tokenizer, peer, texts: list[str]) -> None:
@@ -69,7 +69,7 @@ def bert(data: Path, name: str):
 def test_published_vocabularies_on_all_of_unicode(name: str, data_dir: Path):
     ours, peer = bert(data_dir, name)
     assert ours.lowercase == PUBLISHED[name]
-    assert_same(ours, peer, list(unicode_texts(3000)))
+    assert_same(ours, peer, list(unicode_texts(1000)))
 
 
 @pytest.mark.data
@@ -104,8 +104,8 @@ def test_gpt2(data_dir: Path):
     )
     peer = transformers.GPT2Tokenizer(vocab=str(encoder), merges=str(merges))
     ours = Tokenizer.from_gpt2(encoder, merges)
-    assert_same(ours, peer, list(unicode_texts(3000)))
-    assert_same(ours, peer, sampled_lines(data_dir, "wiki-00.txt.xz")[:500])
+    assert_same(ours, peer, list(unicode_texts(1000)))
+    assert_same(ours, peer, sampled_lines(data_dir, "wiki-00.txt.xz"))
 
 
 @pytest.mark.data

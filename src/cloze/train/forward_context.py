@@ -21,7 +21,10 @@ def seed_rng(device: torch.device, *key: int) -> Iterator[torch.Generator]:
     """
     seed = derive_seed(*key)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        if device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed is slow without a GPU
+        else:
+            torch.manual_seed(seed)
         yield torch.Generator(device).manual_seed(seed)
 
 

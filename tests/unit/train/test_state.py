@@ -31,18 +31,21 @@ def everything(state):
 @pytest.mark.parametrize(
     "source", [data(parts=1, size=4), data(parts=4)], ids=["plain", "accumulated"]
 )
-def test_100_steps_are_37_and_63(tmp_path, source):
+@pytest.mark.parametrize(
+    ("total", "stop"), [(24, 9), pytest.param(100, 37, marks=pytest.mark.stress)]
+)
+def test_a_run_in_two_parts_is_as_one(tmp_path, source, total, stop):
     config = {"seed": 3}
     straight = new_state(tiny_bert(0.1), **config)
-    expected = told(steps_of(straight, 100, source=source))
+    expected = told(steps_of(straight, total, source=source))
 
     stopped = new_state(tiny_bert(0.1), **config)
-    first = told(steps_of(stopped, 100, upto=37, source=source))
+    first = told(steps_of(stopped, total, upto=stop, source=source))
     save_training_state(stopped, tmp_path, RUN)
     again = new_state(other_bert(0.1), **config)
     path = resume_training_state(again, tmp_path, RUN)
-    assert path == tmp_path / "000001-step-37"
-    second = told(steps_of(again, 100, source=source))
+    assert path == tmp_path / f"000001-step-{stop}"
+    second = told(steps_of(again, total, source=source))
 
     assert first + second == expected
     same(everything(straight), everything(again))
@@ -162,9 +165,14 @@ def test_another_model_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("world", "way", "total", "stop"),
-    [(2, "ddp", 100, 37), (4, "ddp", 12, 5), (2, "fsdp", 16, 7)],
+    [
+        (2, "ddp", 24, 9),
+        (4, "ddp", 12, 5),
+        (2, "fsdp", 16, 7),
+        pytest.param(2, "ddp", 100, 37, marks=pytest.mark.stress),
+    ],
 )
-def test_100_steps_are_37_and_63_in_several_processes(tmp_path, world, way, total, stop):
+def test_a_run_in_two_parts_is_as_one_in_several_processes(tmp_path, world, way, total, stop):
     """Of two, each takes two micro-batches to a step."""
     in_processes(world, resumed, tmp_path, way, total, stop)
     straight = read_state(tmp_path / "straight" / f"000001-step-{total}")
