@@ -107,9 +107,10 @@ def test_a_file_that_is_no_image(page, tmp_path):
     assert "400" in page.browser.errors()[0]
 
 
-def test_images_are_found_by_a_text_and_by_an_image(page, place):
+@pytest.mark.parametrize("options", [{}, {"size": NARROW}])
+def test_images_are_found_by_a_text_and_by_an_image(page, place, options):
     second = list_pictures(place)[1]
-    open_panel(page, "search", {"query": second.stem, "mode": "bm25"})
+    open_panel(page, "search", {"query": second.stem, "mode": "bm25"}, **options)
     page.finish()
     assert second.name in page.texts(".hits li")[0]
     choose(page, second)
@@ -119,6 +120,8 @@ def test_images_are_found_by_a_text_and_by_an_image(page, place):
     assert page.texts(".hits li strong") == [hit.id for hit in found.hits]
     shown = page.browser.run("return [...document.querySelectorAll('.hits img')].map((e) => e.alt)")
     assert shown == [hit.text for hit in found.hits]
+    width = page.browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
     page.check()
     check_accessibility(page.browser)
 

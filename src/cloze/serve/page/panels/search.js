@@ -8,7 +8,7 @@ const showHit = ({ id, title, score, snippet, thumbnail, highlight: [start, end]
     "li", {},
     make("p", {}, make("strong", {}, title ?? id), ` ${number(score)}`, title === null ? "" : ` · ${id}`),
     thumbnail ? make("img", { class: "thumbnail", src: `data:image/png;base64,${thumbnail}`, alt: snippet }) : null,
-    make("p", { dir: "auto" }, cut(0, start), make("mark", {}, cut(start, end)), cut(end)),
+    make("p", { dir: "auto" }, cut(0, start), end > start ? make("mark", {}, cut(start, end)) : "", cut(end)),
   );
 };
 
@@ -40,6 +40,7 @@ export default {
   },
   show({ hits }) {
     if (!hits.length) return [make("p", { class: "muted" }, "Nothing was found.")];
-    return [make("ol", { class: "hits" }, ...hits.map(showHit))];
+    const hasImages = hits.some(({ thumbnail }) => thumbnail);
+    return [make("ol", { class: hasImages ? "hits gallery" : "hits" }, ...hits.map(showHit))];
   },
 };
