@@ -27,7 +27,7 @@ from cloze.train.schedule import Budget, Schedule
 from cloze.train.state import resume_training_state, save_training_state
 from contrastive import pair_bert, pair_data, pair_objective
 from helpers import Watch
-from images import CLIP_SHAPE, SHAPE, clip_model, drawings, image_text_batches
+from images import CLIP_SHAPE, RESNET_SHAPE, SHAPE, clip_model, drawings, image_text_batches
 from training import data, new_state, packed, steps_of, tiny_bert
 
 RUN = {"seed": 3, "betas": (0.9, 0.999), "corpus": "abc"}
@@ -281,6 +281,27 @@ def image_runs(distributed, folder: Path, text_encoder: Path) -> None:
     except (ConfigError, SystemExit) as error:
         ended = f"{type(error).__name__}: {error}"
     (folder / f"few-{distributed.rank}.txt").write_text(ended)
+
+
+RESNET = {"model.vision": "resnet"} | {f"model.{k}": value for k, value in RESNET_SHAPE.items()}
+IMAGE_VARIANTS = [
+    ("clip", RESNET),
+    ("clip", {**RESNET, "model.image_pooling": "mean"}),
+    ("clip", {"text_encoder.architecture": "clip-text", "text_encoder.preset": "tiny"}),
+    ("clip", {"model.text_pooling": "pooler", "text_encoder.from_scratch": True}),
+    ("clip", {"text_encoder.lr_factor": 0.0}),
+    ("clip", {"model.text_pooling": "cls", "run.ema_decay": 0.0, "data.hold_out": 0.0}),
+    ("diffusion", {"model.latent_channels": 0, "model.prediction": "noise"}),
+    ("diffusion", {"model.backbone": "dit", "model.codebook_size": 16, "model.prediction": "flow"}),
+    ("diffusion", {"text_encoder.init_from": "", "data.hold_out": 0.0, "data.shift": 0.0}),
+]
+
+
+def image_variants(distributed, folder: Path, text_encoder: Path) -> None:
+    """Every weight of every variant has a gradient, as DDP requires."""
+    image_run.distributed_context = lambda _: nullcontext(distributed)
+    for number, (family, changes) in enumerate(IMAGE_VARIANTS):
+        train_images(family, folder / f"{number}-{distributed.world_size}", text_encoder, changes)
 
 
 def train_images(family: str, out: Path, text_encoder: Path, changes=None, **options):

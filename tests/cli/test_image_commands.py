@@ -8,7 +8,7 @@ import pytest
 import cloze
 from cloze.data.images.decode import encode_png
 from helpers import tiny_model
-from images import clip_model, drawings
+from images import CLIP_SHAPE, clip_model, drawings
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,20 @@ def test_index_and_search(run, place, tmp_path):
     lines = run("search", out, "2 x", "--mode", "bm25", "--html", page).stdout.splitlines()
     assert lines[1].split("\t")[2] == str(query)
     assert "data:image/png;base64," in page.read_text()
+
+
+@pytest.mark.stress
+def test_two_processes_train_a_clip(torchrun, run, place, tmp_path):
+    shape = [f"--set=model.{name}={value}" for name, value in CLIP_SHAPE.items()]
+    command = ["pretrain", place / "pictures", "--recipe", "clip", "--out", tmp_path / "m", *shape]
+    command += ["--device", "cpu", "--steps", "2", "--batch-size", "4"]
+    refused = torchrun(*command, "--set=run.parallel=fsdp")
+    assert refused.returncode == 1
+    assert "run.parallel" in refused.stderr
+    made = torchrun(*command)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.count("trained\t") == 1
+    assert json.loads(run("info", tmp_path / "m", "--json").stdout)["family"] == "clip"
 
 
 def test_mistakes(run, place, tmp_path):

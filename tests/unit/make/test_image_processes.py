@@ -8,7 +8,7 @@ import torch
 import cloze
 from helpers import Watch, check_mentions, tiny_model
 from images import drawings
-from parallel_jobs import image_runs, train_images
+from parallel_jobs import IMAGE_VARIANTS, image_runs, image_variants, train_images
 from training import in_processes
 
 
@@ -46,6 +46,16 @@ def test_the_autoencoder_is_that_of_one_process(runs):
     losses = [read_losses(runs / f"diffusion-{count}" / "autoencoder") for count in (1, 2)]
     assert len(losses[0]) == 4
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+@pytest.mark.stress
+def test_every_variant_in_two_processes(tmp_path):
+    text = tiny_model("mlm", dropout=0.0, attention_dropout=0.0).save(tmp_path / "text")
+    in_processes(1, image_variants, tmp_path, text)
+    in_processes(2, image_variants, tmp_path, text)
+    for number, variant in enumerate(IMAGE_VARIANTS):
+        one, two = (read_losses(tmp_path / f"{number}-{count}") for count in (1, 2))
+        assert two == pytest.approx(one, rel=1e-3, abs=1e-5), variant
 
 
 def test_batches_with_fewer_images_than_processes(runs):
