@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from cloze.checkpoint.model import Model
@@ -134,6 +135,13 @@ def split_group(command) -> list:
 
 def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def change_weights(folder: Path, change) -> None:
+    """Write the weights of a folder again, after a change to the dictionary of them."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    save_file(change(tensors) or tensors, file, metadata={"format": "pt"})
 
 
 def tiny_model(

@@ -1,11 +1,17 @@
-"""One browser for all tests of pages; each test opens its own files."""
+"""One browser for all tests of pages, and one server for those of its page."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from chromium import Browser, missing_browser, start_browser
+from served_models import make_models, save_models
+from servers import Models, TestServer, run_server
+
+if TYPE_CHECKING:
+    from served_page import Page
 
 pytest.register_assert_rewrite("page_checks")
 
@@ -32,6 +38,26 @@ def browser(session_browser: Browser) -> Iterator[Browser]:
     errors = session_browser.errors()
     session_browser.driver.get("about:blank")
     assert errors == []
+
+
+@pytest.fixture(scope="package")
+def models() -> Models:
+    """A small model for every panel of the page of `cloze serve`."""
+    return make_models()
+
+
+@pytest.fixture(scope="package")
+def server(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    folders = save_models(models, tmp_path_factory.mktemp("served"))
+    with run_server(folders) as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser, server: TestServer) -> "Page":
+    from served_page import Page  # its assertions are rewritten
+
+    return Page(browser, server)
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ from cloze.tasks.evaluate_labelled import (
     require_task,
 )
 from cloze.tasks.evaluate_word_vectors import has_text_pairs, score_word_vectors
-from cloze.tasks.evaluation import KINDS, Evaluation, check_options, evaluation_kind
+from cloze.tasks.evaluation import Evaluation
+from cloze.tasks.evaluation_kind import KINDS, check_options, evaluation_kind
 from cloze.tasks.inputs import open_language_model, resolve_model, warn_truncated
 from cloze.tasks.scored_predictions import OnBadRow
 

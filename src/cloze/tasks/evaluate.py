@@ -26,13 +26,8 @@ from cloze.models.registry import resolve
 from cloze.progress import ProgressOption, open_progress
 from cloze.tasks.evaluate_labelled import Columns, Data
 from cloze.tasks.evaluate_word_vectors import has_text_pairs
-from cloze.tasks.evaluation import (
-    CorpusEvaluation,
-    Evaluation,
-    check_options,
-    evaluation_kind,
-    fills_and_embeds,
-)
+from cloze.tasks.evaluation import CorpusEvaluation, Evaluation
+from cloze.tasks.evaluation_kind import check_options, evaluation_kind, fills_and_embeds
 from cloze.tasks.inputs import resolve_model, warn_truncated
 from cloze.tasks.predictions import check_predictions_path, write_predictions
 

@@ -12,29 +12,13 @@ from tokenizers import normalizers
 from cloze.config import one_of
 from cloze.errors import InputError
 from cloze.text import tokenizer_files as files
-from cloze.text.alignment import (
-    TokenAlignment,
-    count_removed_chars,
-    make_alignment,
-    select_parts,
-)
+from cloze.text.alignment import TokenAlignment, select_parts
 from cloze.text.backends import BYTES
 from cloze.text.checks import check_text, check_texts, convert_errors, read_lines
-from cloze.text.long_texts import (
-    LongTextRules,
-    ShortText,
-    find_kept_tokens,
-    is_long,
-    restore_alignment,
-)
+from cloze.text.encodings import count_text_tokens, restore_whole, truncate_encoding
+from cloze.text.long_texts import LongTextRules, ShortText, is_long
 from cloze.text.long_words import FAILED
-from cloze.text.truncation import (
-    STRATEGIES,
-    TRUNCATIONS,
-    split_windows,
-    truncate,
-    truncate_longest_first,
-)
+from cloze.text.truncation import TRUNCATIONS, split_windows
 from cloze.text.windows import Windows, check_fixed_tokens, iterate_windows
 
 _KINDS = {"WordPiece": "wordpiece", "WordLevel": "word", "BPE": "bpe", "Unigram": "unigram"}
@@ -225,10 +209,10 @@ class Tokenizer:
         others = [ShortText(text="")] * len(short) if seconds is None else seconds
         parts = list(zip(short, others, strict=True))
         if max_length is None:
-            return [_restore_whole(whole, both) for whole, both in zip(found, parts, strict=True)]
+            return [restore_whole(whole, both) for whole, both in zip(found, parts, strict=True)]
         many = len(found) > 1
         return [
-            _truncate_encoding(
+            truncate_encoding(
                 whole, both, max_length, truncation, f"text {number:,}" if many else "the text"
             )
             for number, (whole, both) in enumerate(zip(found, parts, strict=True), 1)
@@ -304,7 +288,7 @@ class Tokenizer:
             frame = self.encode("a") if pair is None else self.encode(text, "a")
             return iterate_windows(self._long_texts, target, frame, max_length, overlap)
         whole = self._encode([text], None if pair is None else [pair])[0]
-        counts = _count_tokens(whole)
+        counts = count_text_tokens(whole)
         fixed = len(whole) - counts[0 if pair is None else 1]
         check_fixed_tokens(fixed, max_length)
         spans = split_windows(len(whole) - fixed, max_length - fixed, overlap)
@@ -392,61 +376,3 @@ def _detect_kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str
     if kind == "bpe" and all(len(token) == 1 for token in vocab.keys() - special - set(BYTES)):
         return "char"
     return kind
-
-
-def _count_tokens(whole: tokenizers.Encoding) -> tuple[int, int]:
-    sequences = whole.sequence_ids
-    return sequences.count(0), sequences.count(1)
-
-
-def _restore_whole(whole: tokenizers.Encoding, both: tuple[ShortText, ShortText]) -> TokenAlignment:
-    """The alignment of an encoding that is complete but for the letters of long words."""
-    found = make_alignment(whole)
-    gaps = [one.gaps for one in both]
-    return restore_alignment(found, gaps, found.kept_ranges, found.num_truncated)
-
-
-def _truncate_encoding(
-    whole: tokenizers.Encoding,
-    both: tuple[ShortText, ShortText],
-    max_length: int,
-    truncation: str | None,
-    name: str,
-) -> TokenAlignment:
-    """The whole encoding if it is short enough, else what truncation leaves of it."""
-    counts = _count_tokens(whole)
-    special = len(whole) - sum(counts)
-    totals = counts[0] + both[0].removed_tokens, counts[1] + both[1].removed_tokens
-    size = special + sum(totals)
-    if size <= max_length:
-        return _restore_whole(whole, both)
-    if truncation is None or truncation == "error":
-        about = "about " if any(one.is_estimated for one in both) else ""
-        count = f"{about}{size:,} tokens"
-        raise InputError(
-            f"{name} has {count} with special tokens, but at most {max_length:,} fit",
-            fix=f"shorten it, or choose a truncation: {', '.join(STRATEGIES)}",
-        )
-    if special >= max_length:
-        raise InputError(
-            f"max_length {max_length:,} leaves no room for text and {special:,} special tokens",
-            fix="increase max_length",
-        )
-    lengths = truncate_longest_first(*totals, max_length - special)
-    first, second = (truncate(truncation, *both) for both in zip(totals, lengths, strict=True))
-    if not any(one.gaps for one in both):
-        return make_alignment(whole, (first, second))
-    everything, restored = make_alignment(whole), _restore_whole(whole, both)
-    inside = [everything.token_range(sequence) for sequence in (0, 1)]
-    offsets = [everything.offsets[span.start : span.stop] for span in inside]
-    gaps = [one.gaps for one in both]
-    kept = (
-        find_kept_tokens(first, offsets[0], gaps[0]),
-        find_kept_tokens(second, offsets[1], gaps[1]),
-    )
-    removed = totals[0] - lengths[0], totals[1] - lengths[1]
-    chars = sum(
-        count_removed_chars(restored.offsets[span.start : span.stop], ranges)
-        for span, ranges in zip(inside, kept, strict=True)
-    )
-    return restore_alignment(make_alignment(whole, kept), gaps, (first, second), removed, chars)
