@@ -47,16 +47,20 @@ FROM {chunks}
 WHERE %(documents)s::bigint[] IS NULL OR document = ANY(%(documents)s::bigint[])
 ORDER BY vector <#> %(vector)s::vector LIMIT %(k)s
 """
+# In float8 throughout, with one logarithm per term: arithmetic of numeric takes most of the time.
 _SEARCH_TERMS = """
-WITH found AS (SELECT term, chunk, count FROM {terms} WHERE term = ANY(%(terms)s::text[])),
-frequencies AS (SELECT term, count(*) AS n FROM found GROUP BY term),
+WITH found AS MATERIALIZED (
+  SELECT term, chunk, count::float8 AS f FROM {terms} WHERE term = ANY(%(terms)s::text[])),
+frequencies AS (SELECT term, count(*)::float8 AS n FROM found GROUP BY term),
+weights AS MATERIALIZED (
+  SELECT term, (%(k1)s::float8 + 1) * ln(1 + (
+    (SELECT chunks::float8 FROM {state}) - n + 0.5::float8) / (n + 0.5::float8)) AS weight
+  FROM frequencies),
 scored AS (
-  SELECT found.chunk, sum(
-    ln(1 + (state.chunks - n + 0.5) / (n + 0.5)) * count * (%(k1)s + 1)
-    / (count + %(k1)s * (1 - %(b)s + %(b)s * chunks.length
-       / (greatest(state.length, 1)::float8 / state.chunks)))) AS score
-  FROM found JOIN frequencies USING (term) JOIN {chunks} AS chunks ON chunks.id = found.chunk,
-    {state} AS state
+  SELECT found.chunk, sum(weight * f / (f + %(k1)s::float8 * (
+    1 - %(b)s::float8 + %(b)s::float8 * chunks.length
+    / (SELECT greatest(length, 1)::float8 / greatest(chunks, 1) FROM {state})))) AS score
+  FROM found JOIN weights USING (term) JOIN {chunks} AS chunks ON chunks.id = found.chunk
   WHERE %(documents)s::bigint[] IS NULL OR document = ANY(%(documents)s::bigint[])
   GROUP BY found.chunk ORDER BY score DESC, found.chunk LIMIT %(k)s)
 SELECT document, number, start_at, end_at, text, score
