@@ -9,6 +9,7 @@ from cloze.data.input_files import UnreadableFileError
 from cloze.errors import InputError, MissingExtraError
 
 MAX_PDF_BYTES = 1 << 28
+MAX_CONTENT_BYTES = 1 << 27  # of all pages, decompressed: several may share one content
 MAX_PDF_CHARS = 1 << 27  # of the text of all pages
 
 
@@ -59,17 +60,20 @@ def _read_pages(reader: Any, name: str) -> PdfText:  # noqa: ANN401 - a PdfReade
     if reader.is_encrypted and not reader.decrypt(""):
         raise _encrypted_error(name)
     pages: list[str] = []
-    size = 0
+    left = {"bytes": MAX_CONTENT_BYTES, "characters": MAX_PDF_CHARS}
     for page in reader.pages:
-        # lone surrogates and NUL characters come from damaged fonts
-        text = page.extract_text().replace("\0", "").encode("utf-8", "ignore").decode()
-        size += len(text)
-        if size > MAX_PDF_CHARS:
-            raise UnreadableFileError(
-                f"{name}: the text of the PDF has more than {MAX_PDF_CHARS:,} characters",
-                fix="split it",
-            )
-        pages.append(text.strip())
+        content = page.get_contents()
+        left["bytes"] -= 0 if content is None else len(content.get_data())
+        if left["bytes"] >= 0:
+            # lone surrogates and NUL characters come from damaged fonts
+            text = page.extract_text().replace("\0", "").encode("utf-8", "ignore").decode()
+            left["characters"] -= len(text)
+            pages.append(text.strip())
+        for unit, rest in left.items():
+            if rest < 0:
+                raise UnreadableFileError(
+                    f"{name}: the pages of the PDF have too many {unit}", fix="split it"
+                )
     title = getattr(reader.metadata, "title", None)
     cleaned = " ".join(str(title).replace("\0", "").split()) if title else ""
     return PdfText(

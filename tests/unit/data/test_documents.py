@@ -166,6 +166,15 @@ def test_a_damaged_pdf_is_read_or_an_error(data):
         assert read_pdf(io.BytesIO(bytes(made)), "a.pdf").text
 
 
+def test_pages_that_share_a_large_content(tmp_path, monkeypatch):
+    made = make_pdf().replace(b"/Kids [3 0 R] /Count 1", b"/Kids [3 0 R 3 0 R 3 0 R] /Count 3")
+    path = write(tmp_path, "a.pdf", made)
+    assert [one.metadata["pages"] for one in read_documents(path)] == [3]
+    monkeypatch.setattr("cloze.data.pdf_documents.MAX_CONTENT_BYTES", 100)
+    with raises(InputError, "bytes", fix="split"):
+        list(read_documents(path))
+
+
 def test_without_pypdf_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with raises(InputError, "PDF", fix="cloze[pdf]"):
