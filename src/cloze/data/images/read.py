@@ -12,8 +12,10 @@
 import os
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -41,6 +43,7 @@ CAPTION_COLUMNS = ("caption", "text", "annotation", "description", "title", "nam
 GROUP_COLUMNS = ("group_id", "skintone_base_hexcode")
 KEYWORD_COLUMNS = ("keywords", "tags", "openmoji_tags", "subgroups", "group")
 _MAX_MEMBERS = 10_000_000
+_TAR_ERRORS = (tarfile.TarError, OSError, EOFError)
 
 Content: TypeAlias = bytes | Path | NDArray[np.uint8] | Any  # Any: an image object of Pillow
 
@@ -180,38 +183,51 @@ def _caption_image(
 
 
 def _read_tar(path: Path, known: Mapping[str, Caption]) -> Iterator[ImageExample | InputError]:
-    """The images of an archive in order; nothing is extracted, links and folders are ignored."""
+    """The images of an archive in order; nothing is extracted, links and folders are ignored.
+
+    It is read twice, the first time for the texts, which may come after their images; so only one
+    image is in memory.
+    """
     sidecars: dict[str, str] = {}
-    waiting: list[ImageExample] = []
+    with suppress(*_TAR_ERRORS):  # the second time they are reported
+        for name, content in _read_members(path, (".txt",)):
+            if not isinstance(content, InputError):
+                sidecars[_remove_ending(name)] = content.decode("utf-8", "replace").strip()
     try:
-        with open_binary(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            for number, member in enumerate(archive):
-                if number > _MAX_MEMBERS or not member.isfile():
-                    continue
-                ending = PurePosixPath(member.name).suffix.lower()
-                if ending != ".txt" and ending not in IMAGE_ENDINGS:
-                    continue
-                name = f"{path}/{member.name}"
-                if member.size > MAX_BYTES:
-                    yield InputError(
-                        f"{name}: the file is larger than {MAX_BYTES >> 20} MiB", fix="leave it out"
-                    )
-                    continue
-                file = archive.extractfile(member)
-                content = b"" if file is None else file.read()
-                if ending == ".txt":
-                    stem = str(PurePosixPath(member.name).with_suffix(""))
-                    sidecars[stem] = content.decode("utf-8", "replace").strip()
-                else:
-                    waiting.append(_caption_image(name, content, known, None))
-    except (tarfile.TarError, OSError, EOFError) as error:
+        for name, content in _read_members(path, IMAGE_ENDINGS):
+            if isinstance(content, InputError):
+                yield content
+            else:
+                text = sidecars.get(_remove_ending(name))
+                yield _caption_image(f"{path}/{name}", content, known, text)
+    except _TAR_ERRORS as error:
         yield InputError(
             f"{path}: not a readable tar file: {error}", fix="download or write it again"
         )
-    for example in waiting:
-        inside = example.name.removeprefix(f"{path}/")
-        text = sidecars.get(str(PurePosixPath(inside).with_suffix("")))
-        yield replace(example, caption=text) if text else example
+
+
+def _read_members(path: Path, endings: Collection[str]) -> Iterator[tuple[str, bytes | InputError]]:
+    """Name and content of the files of an archive that have one of these endings."""
+    with open_binary(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in islice(archive, _MAX_MEMBERS):
+            ending = PurePosixPath(member.name).suffix.lower()
+            if not member.isfile() or ending not in endings:
+                continue
+            if member.size > MAX_BYTES:
+                yield (
+                    member.name,
+                    InputError(
+                        f"{path}/{member.name}: the file is larger than {MAX_BYTES >> 20} MiB",
+                        fix="leave it out",
+                    ),
+                )
+                continue
+            file = archive.extractfile(member)
+            yield member.name, b"" if file is None else file.read()
+
+
+def _remove_ending(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))
 
 
 def _read_captions(path: PathLike, columns: CaptionColumns) -> dict[str, Caption]:

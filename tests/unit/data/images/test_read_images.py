@@ -80,6 +80,32 @@ def test_tar_files_with_captions_elsewhere(tmp_path, ending):
     assert (found[0].group, found[0].keywords) == ("1F600", ("smileys",))
 
 
+def test_images_of_a_tar_file_are_read_one_at_a_time(tmp_path, monkeypatch):
+    path, read = tmp_path / "many.tar", []
+    with tarfile.open(path, "w") as archive:
+        for number in range(6):
+            for name, content in ((f"{number}.png", PNG), (f"{number}.txt", b"number %d" % number)):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    extract = tarfile.TarFile.extractfile
+    monkeypatch.setattr(
+        tarfile.TarFile, "extractfile", lambda *given: read.append(given[1].name) or extract(*given)
+    )
+    found = read_images(path)
+    assert next(found).caption == "number 0"
+    assert [name for name in read if name.endswith("png")] == ["0.png"]
+    assert [one.caption for one in found] == [f"number {n}" for n in range(1, 6)]
+    with tarfile.open(path) as archive:
+        end = archive.getmember("3.png").offset_data + 5
+    (tmp_path / "half.tar").write_bytes(path.read_bytes()[:end])
+    errors = []
+    some = list(read_images(tmp_path / "half.tar", on_error=errors.append))
+    assert len(errors) == 1
+    assert "half.tar" in str(errors[0])
+    assert [one.caption for one in some] == ["number 0", "number 1", "number 2"]
+
+
 def test_tables_and_objects(tmp_path):
     (tmp_path / "1.png").write_bytes(PNG)
     (tmp_path / "table.csv").write_text("path,caption,scene\n1.png,one,s\nmissing.png,two,s\n")
