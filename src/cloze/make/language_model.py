@@ -349,7 +349,10 @@ def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: Runnin
     known = {"vocab_size": words, "bos_id": BOS}
     config = replace(config, **{name: known[name] for name in config.FROM_DATA})
     made = Model.from_config(config, tokenizer, rng=rng)
-    made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
+    if recipe.optimizer.name != "sgd":
+        # from the frequencies of words, SGD with a penalty of activations would stay there: the
+        # gradient of everything else is too small
+        made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 
 

@@ -24,7 +24,7 @@ def store_pixels(images: ImageSet, device: torch.device) -> Tensor | None:
     """The pixels on a GPU, if they fit (n y x 3); on a CPU they are read from the file."""
     if device.type != "cuda" or images.pixels.nbytes > _count_free_bytes(device):
         return None
-    return torch.from_numpy(images.pixels[:]).to(device)
+    return torch.from_numpy(images.pixels[:].copy()).to(device)
 
 
 @torch.no_grad()

@@ -135,6 +135,9 @@ class ImageRun(SelectingRun):
 class DiffusionRun(ImageRun):
     """A run that trains a diffusion model."""
 
+    fast: Annotated[
+        bool | None, Help("Compile the networks, which takes minutes (default: no)")
+    ] = False
     caption_dropout: Annotated[
         Probability,
         Help("Probability that a caption is left out (classifier-free guidance needs it)"),
