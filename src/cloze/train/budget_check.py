@@ -9,8 +9,9 @@ from cloze.train.step import Step
 
 MIN_STEPS = 30
 MIN_EPOCHS = 0.1
-_TIMED_STEPS = 3  # the first one is slower than the others
+_TIMED_STEPS = 3  # the first one is slower than the others, much slower if it compiles the model
 _LARGE_STEP = 0.1  # fraction of the budget: one step is enough to know
+_LARGE_FIRST_STEP = 0.5  # the same for the time of the first one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,9 @@ def check_budget(
         if is_open:
             begin = step.seconds if step.number == 1 else begin
             spent = budget.fraction(Progress(step.number, step.tokens, step.seconds))
-            if step.number >= _TIMED_STEPS or spent >= _LARGE_STEP:
+            is_first_timed = budget.minutes is not None and step.number == 1
+            enough = _LARGE_FIRST_STEP if is_first_timed else _LARGE_STEP
+            if step.number >= _TIMED_STEPS or spent >= enough:
                 is_open = False
                 message = _describe_rate(budget, step, begin, advice)
                 if message and spent < 1:

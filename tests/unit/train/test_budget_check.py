@@ -46,9 +46,12 @@ def test_few_minutes_are_told_when_the_duration_of_a_step_is_known():
     assert when == 2
     check_mentions(text, "25 steps", "1 minutes", "2.4 s", "--minutes 2", "--batch-size 4")
     ((when, text),) = warnings(Budget(minutes=1), [20.0, 40.0])
-    assert when == 0
+    assert when == 1
     check_mentions(text, "3 steps", "--minutes 10")
+    ((when, text),) = warnings(Budget(minutes=1), [40.0, 80.0])
+    assert when == 0
     assert not warnings(Budget(minutes=1), [1, 2, 3, 4])
+    assert not warnings(Budget(minutes=1), [10, 10.1, 10.2])  # the first one compiled the model
 
 
 def test_a_small_part_of_the_training_data_is_told():
