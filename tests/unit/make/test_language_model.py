@@ -95,6 +95,18 @@ def test_text_becomes_a_model_that_knows_it(kind, text, tmp_path):
     assert (tmp_path / "run/report.html").is_file()
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_the_output_bias_starts_with_word_frequencies_but_not_for_sgd(optimizer, text, tmp_path):
+    still = ("optimizer.lr=1e-12", "run.steps=1", f"optimizer.name={optimizer}")
+    trained(text, tmp_path / "run", "lstm", *still)
+    model = cloze.load(tmp_path / "run", device="cpu")
+    words = [n for n in range(model.config.vocab_size) if n != model.config.bos_id]
+    bias = model.module.bias.detach()[words]
+    starts_at_zero = bool((bias.abs() < 1e-6).all())
+    assert starts_at_zero == (optimizer == "sgd")
+    assert starts_at_zero or bias.exp().sum() == pytest.approx(1, abs=0.01)
+
+
 def test_a_run_is_judged_as_the_model_is_scored_later(tmp_path):
     lines = TEXT * 90  # more than are computed at once, and an LSTM reads them as one text
     judged = tmp_path / "dev.txt"
