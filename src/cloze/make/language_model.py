@@ -350,8 +350,7 @@ def _build_model(recipe: LanguageModelRecipe, tokenizer: Tokenizer, text: Runnin
     config = replace(config, **{name: known[name] for name in config.FROM_DATA})
     made = Model.from_config(config, tokenizer, rng=rng)
     if recipe.optimizer.name != "sgd":
-        # from the frequencies of words, SGD with a penalty of activations would stay there: the
-        # gradient of everything else is too small
+        # SGD that starts from the frequencies of words does not get better than them
         made.module.init_output_bias(torch.from_numpy(text.frequencies(config.vocab_size)))
     return made
 
