@@ -9,7 +9,9 @@ from cloze.config import Config, Flag, Help, Range, one_of
 Pairs: TypeAlias = Literal["nsp", "sop", "none"]
 Sentences: TypeAlias = Literal["split", "lines"]
 # what two texts of a pair are, if it is made from running text
-PairKind: TypeAlias = Literal["title", "neighbours", "inverse-cloze", "word-deletion", "simcse"]
+PairKind: TypeAlias = Literal[
+    "title", "neighbours", "inverse-cloze", "random-spans", "word-deletion", "simcse"
+]
 Segmenter: TypeAlias = Callable[[str], list[str]]
 
 SEGMENTER_NAMES = ("jieba",)

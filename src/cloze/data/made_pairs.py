@@ -5,6 +5,7 @@
 | title | title of a document | a paragraph of it |
 | neighbours | a sentence | the next sentence |
 | inverse-cloze | a sentence | the rest of its paragraph |
+| random-spans | some words of a paragraph, in a row | other ones, which may overlap |
 | word-deletion | a sentence | the same sentence without some of its words |
 | simcse | a sentence | the same sentence: dropout makes the two vectors different |
 
@@ -24,6 +25,7 @@ from cloze.text.sentences import split_sentences
 
 MIN_WORDS = 4  # of a sentence
 MIN_PARAGRAPH_WORDS = 8
+SPAN_FRACTIONS = (0.05, 0.5)  # of the words of a paragraph, in a random span
 DELETE_WORD = 0.3  # probability that a word is deleted
 KEEP_SENTENCE = 0.1  # probability that an inverse cloze keeps the sentence in the paragraph
 
@@ -68,13 +70,13 @@ def make_pair_examples(
         if max_per_document is not None and len(document) > max_per_document + 1:
             places = sorted(rng.permutation(len(document) - 1)[:max_per_document].tolist())
             document = [document[0], *(document[place + 1] for place in places)]
-        for kind in kinds:
+        for group, kind in enumerate(kinds):
             found = list(_MAKERS[kind](document, rng.random))
             if max_per_document is not None and len(found) > max_per_document:
                 chosen = sorted(rng.permutation(len(found))[:max_per_document].tolist())
                 found = [found[n] for n in chosen]
             for text, positive in found:
-                yield PairExample(text=text, positive=positive)
+                yield PairExample(text=text, positive=positive, group=group)
 
 
 Pairs: TypeAlias = Iterator[tuple[str, str]]
@@ -109,6 +111,14 @@ def pair_inverse_cloze(document: Document, draw: Draw) -> Pairs:
             yield sentences[place], " ".join(rest)
 
 
+def pair_random_spans(document: Document, draw: Draw) -> Pairs:
+    """Two random spans of each paragraph, drawn independently (Izacard et al. 2022, Contriever)."""
+    for paragraph in _paragraphs(document):
+        words = paragraph.split()
+        if len(words) >= MIN_PARAGRAPH_WORDS:
+            yield _draw_span(words, draw), _draw_span(words, draw)
+
+
 def pair_without_words(document: Document, draw: Draw) -> Pairs:
     """Every sentence with what remains of it when words are deleted at random.
 
@@ -127,6 +137,13 @@ def pair_with_itself(document: Document, _draw: Draw) -> Pairs:
             yield sentence, sentence
 
 
+def _draw_span(words: Sequence[str], draw: Draw) -> str:
+    low, high = SPAN_FRACTIONS
+    size = max(MIN_WORDS, round((low + draw() * (high - low)) * len(words)))
+    start = int(draw() * (len(words) - size + 1))
+    return " ".join(words[start : start + size])
+
+
 def _paragraphs(document: Document) -> Document:
     """Without the title, if there is more than one line."""
     return document[1:] if len(document) > 1 else document
@@ -141,6 +158,7 @@ _MAKERS: dict[PairKind, Callable[[Document, Draw], Pairs]] = {
     "title": pair_title,
     "neighbours": pair_neighbours,
     "inverse-cloze": pair_inverse_cloze,
+    "random-spans": pair_random_spans,
     "word-deletion": pair_without_words,
     "simcse": pair_with_itself,
 }

@@ -35,6 +35,7 @@ class TextPairs:
     texts: Sequence[str]  # different from each other
     rows: Ints  # g k: numbers of texts; MISSING where a row has fewer
     scores: NDArray[np.float32] | None = None  # g
+    groups: Ints | None = None  # g: the kind of each row; None: all are of one
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -71,7 +72,8 @@ class TextPairs:
         numbers = numbers.reshape(rows.shape) - int(has_missing)
         kept = [self.texts[n] for n in used[int(has_missing) :].tolist()]
         scores = None if self.scores is None else self.scores[chosen]
-        return TextPairs(texts=kept, rows=numbers, scores=scores)
+        groups = None if self.groups is None else self.groups[chosen]
+        return TextPairs(texts=kept, rows=numbers, scores=scores, groups=groups)
 
     def hold_out(self, fraction: float, most: int) -> "tuple[TextPairs, TextPairs]":
         """The rows for training, and a fraction of them for evaluation, of about `most` at most.
@@ -144,10 +146,12 @@ def collect_pairs(examples: Iterable[PairExample]) -> TextPairs:
     numbers: dict[str, int] = {}
     rows: list[tuple[int, ...]] = []
     scores: list[float] = []
+    groups: list[int] = []
     for example in examples:
         positive = example.text if example.positive is None else example.positive
         texts = (example.text, positive, *example.negatives)
         rows.append(tuple(numbers.setdefault(text, len(numbers)) for text in texts))
+        groups.append(example.group)
         if example.score is not None:
             scores.append(example.score)
         if (example.score is None) == bool(scores):
@@ -160,7 +164,10 @@ def collect_pairs(examples: Iterable[PairExample]) -> TextPairs:
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return TextPairs(
-        texts=list(numbers), rows=table, scores=np.array(scores, np.float32) if scores else None
+        texts=list(numbers),
+        rows=table,
+        scores=np.array(scores, np.float32) if scores else None,
+        groups=np.array(groups, np.int64) if any(groups) else None,
     )
 
 

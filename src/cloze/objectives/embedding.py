@@ -1,17 +1,19 @@
 """The objective of sentence embeddings: a contrastive loss, and maybe the masked LM's on top.
 
 L = L_contrastive + λ·L_MLM, where the masked LM reads the same texts with some tokens masked, so
-that a masked language model does not forget it.
+that a masked language model does not forget it. Dropout is that of the contrastive loss only.
 
 n tokens of a packed row, b sequences, v vectors of the whole batch, d width.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze.data.device_corpus import TokenRow
 from cloze.data.pair_batch import LOSS_NAME, PairBatch, PairLayout
@@ -103,8 +105,9 @@ class EmbeddingObjective:
             num_masked=batch.num_masked,
             rng=rng,
         )
-        hidden = model(masked.ids, row.layout)
-        operands = model.lm_head_operands(hidden.index_select(0, masked.positions))  # m d
+        with disable_dropout(model):
+            hidden = model(masked.ids, row.layout)
+            operands = model.lm_head_operands(hidden.index_select(0, masked.positions))  # m d
         chunk = CHUNK_SIZE if is_static else MLM_CHUNK_SIZE
         loss, hits = fused_linear_cross_entropy(
             *operands, masked.targets, chunk=chunk, is_static=is_static
@@ -123,6 +126,17 @@ class EmbeddingObjective:
         special = torch.zeros(size, dtype=torch.bool)
         special[list(self.special_ids)] = True
         return special.to(self.device)
+
+
+@contextmanager
+def disable_dropout(model: nn.Module) -> Iterator[None]:
+    """Run a model that is being trained without dropout."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @dataclass(frozen=True, eq=False)

@@ -183,3 +183,24 @@ def test_parts_contain_every_vector_once(lengths, columns, tokens, world, is_fix
         assert part.input_ids.tolist() == expected.tolist()
         if shape:
             assert len(part) <= shape.sequences
+
+
+def test_random_spans_are_of_one_paragraph():
+    paragraphs = [" ".join(f"{name}{n}" for n in range(40)) for name in "ab"]
+    made = list(make_pair_examples(iter([["A title", *paragraphs]] * 50), ("random-spans",)))
+    assert len(made) == 100
+    for number, pair in enumerate(made):
+        for span in (pair.text, pair.positive):
+            assert span in paragraphs[number % 2]
+            assert 4 <= len(span.split()) <= 20
+    assert len({pair.text for pair in made}) > 50
+
+
+def test_made_pairs_know_their_kind():
+    documents = list(read_documents([TEXT.splitlines()]))
+    pairs = collect_pairs(make_pair_examples(iter(documents), ("title", "simcse")))
+    same = pairs.rows[:, 0] == pairs.rows[:, 1]
+    assert pairs.groups.tolist() == same.astype(int).tolist()
+    train, dev = pairs.hold_out(0.5, 10)
+    for part in (train, dev, pairs.select(np.array([0, 2]))):
+        assert part.groups.tolist() == (part.rows[:, 0] == part.rows[:, 1]).astype(int).tolist()

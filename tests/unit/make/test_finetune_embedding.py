@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
@@ -13,6 +15,8 @@ from cloze.data.text_pairs import load_text_pairs
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
 from cloze.make.finetune.hard_negatives import mine_negatives
+from cloze.make.finetune.labelled import EpochOrder
+from cloze.make.recipe.embedding import EmbeddingRun
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.gpt import GPT2Config
 from helpers import Watch, raises, tiny_tokenizer
@@ -232,3 +236,30 @@ def test_the_base_model_is_not_changed(tmp_path):
     before = {name: weight.clone() for name, weight in weights(model).items()}
     tune(tmp_path / "run", pairs(40), model=replace(model), steps=2)
     assert all(torch.equal(weight, before[name]) for name, weight in weights(model).items())
+
+
+@given(
+    groups=st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    size=st.integers(1, 9),
+    epoch=st.integers(0, 2),
+)
+def test_batches_of_one_kind(groups, size, epoch):
+    run = EmbeddingRun(batch_size=size, steps=1)
+    order = EpochOrder(len(groups), run, np.array(groups))
+    batches = [order.indices(epoch * order.per_epoch + n) for n in range(order.per_epoch)]
+    assert sorted(n for batch in batches for n in batch) == list(range(len(groups)))
+    for batch in batches:
+        assert 0 < len(batch) <= size
+        assert len({groups[n] for n in batch}) == 1
+    assert order.per_epoch == sum(-(-groups.count(name) // size) for name in {*groups})
+
+
+def test_kinds_of_pairs_are_trained_in_batches_of_their_own(tmp_path):
+    text = tmp_path / "text.txt"
+    document = (
+        "a title\nthe cat sat on the mat . a b c d e f g h\nthe cat ran . e f g h a b c d\n\n"
+    )
+    text.write_text(document * 12)
+    options = {"make_pairs": ["title", "random-spans"], "batch_by_kind": True, "steps": 4}
+    result = tune(tmp_path / "out", [text], "data.hold_out=0.1", **options)
+    assert result.steps == 4

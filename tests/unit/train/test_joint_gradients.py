@@ -178,3 +178,17 @@ def test_two_processes_learn_what_one_would(tmp_path):
         for name, values in weights.items():
             assert report["weights"][name] == pytest.approx(values, abs=1e-5), name
     assert reports[0]["weights"] == reports[1]["weights"]
+
+
+def test_the_masked_lm_has_no_dropout():
+    model, objective = pair_bert(dropout=0.5), pair_objective(mlm_weight=1.0)
+    (part,) = pair_parts(0, 1000, mlm=True)
+
+    def run(seed: int):
+        torch.manual_seed(seed)
+        return objective(model, part, torch.Generator().manual_seed(0))
+
+    one, other = run(0), run(1)
+    assert not torch.equal(one.vectors, other.vectors)
+    assert torch.equal(one.terms["mlm"], other.terms["mlm"])
+    assert model.training

@@ -58,6 +58,7 @@ class PairExample:
     positive: str | None = None  # None: a text alone
     negatives: tuple[str, ...] = ()
     score: float | None = None  # how similar the two are; higher means more similar
+    group: int = 0  # batches of one group each can be trained on
     origin: Origin = UNKNOWN_ORIGIN
 
 

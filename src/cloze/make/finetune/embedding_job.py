@@ -253,7 +253,8 @@ class PairBatches:
     def __init__(self, run: PairRun, model: Model) -> None:
         recipe, device = run.recipe, run.distributed.device
         self._run, self._model = run, model
-        self._order = EpochOrder(len(run.pairs), recipe.run)
+        groups = run.pairs.groups if recipe.data.batch_by_kind else None
+        self._order = EpochOrder(len(run.pairs), recipe.run, groups)
         self.per_epoch = self._order.per_epoch
         self._negatives: Ints | None = None
         self._texts, self.num_truncated = encode_pairs(run)

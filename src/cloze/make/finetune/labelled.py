@@ -11,6 +11,7 @@ from reprlib import repr as shorten
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import Task
 from cloze.config import one_of
+from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
 from cloze.data.labelled.examples import (
     DEV,
@@ -208,21 +210,40 @@ def list_sources(given: PathLike | Frame | Iterable[Any]) -> list[Any]:
 
 
 class EpochOrder:
-    """The indices of the examples of each step, shuffled anew in every epoch."""
+    """The indices of the examples of each step, shuffled anew in every epoch.
 
-    def __init__(self, count: int, options: FinetuneRun | EmbeddingRun) -> None:
+    With `groups`, the group of each example, all examples of a step are of one group.
+    """
+
+    def __init__(
+        self, count: int, options: FinetuneRun | EmbeddingRun, groups: Ints | None = None
+    ) -> None:
         self._count, self._options = count, options
-        self._epoch, self._order = -1, [0]
-        self.per_epoch = -(-count // options.batch_size)
+        self._groups = np.zeros(count, np.int64) if groups is None else groups
+        self._epoch, self._batches = -1, [[0]]
+        _, counts = np.unique(self._groups, return_counts=True)
+        self.per_epoch = int((-(-counts // options.batch_size)).sum())
 
     def indices(self, step: int) -> list[int]:
-        """The examples of a step; the last step of an epoch may have fewer."""
+        """The examples of a step; the last one of a group and an epoch may have fewer."""
         epoch, number = divmod(step, self.per_epoch)
         if self._epoch != epoch:
-            rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
-            self._epoch, self._order = epoch, rng.permutation(self._count).tolist()
-        first = number * self._options.batch_size
-        return self._order[first : first + self._options.batch_size]
+            self._epoch, self._batches = epoch, self._shuffle(epoch)
+        return self._batches[number]
+
+    def _shuffle(self, epoch: int) -> list[list[int]]:
+        """The batches of an epoch."""
+        rng = make_generator(self._options.seed, epoch, Purpose.ORDER)
+        order, size = rng.permutation(self._count), self._options.batch_size
+        names = np.unique(self._groups)
+        batches = [
+            members[first : first + size].tolist()
+            for members in (order[self._groups[order] == name] for name in names)
+            for first in range(0, len(members), size)
+        ]
+        if len(names) > 1:
+            batches = [batches[n] for n in rng.permutation(len(batches)).tolist()]
+        return batches
 
 
 def finetune_fingerprint(recipe: FinetuneRecipe, data: Labelled) -> dict[str, Any]:

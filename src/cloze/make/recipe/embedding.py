@@ -59,9 +59,10 @@ class PairData(Config):
         tuple[PairKind, ...],
         Help(
             "Make pairs from running text: title (with a paragraph), neighbours (two sentences), "
-            "inverse-cloze (a sentence and the rest of its paragraph), word-deletion (a sentence "
-            "with and without some of its words) or simcse (a sentence twice); may be repeated "
-            "(default: simcse if the data are running text)"
+            "inverse-cloze (a sentence and the rest of its paragraph), random-spans (two random "
+            "spans of a paragraph), word-deletion (a sentence with and without some of its words) "
+            "or simcse (a sentence twice); may be repeated (default: simcse if the data are "
+            "running text)"
         ),
         Flag("--make-pairs", "KIND"),
     ] = ()
@@ -69,6 +70,14 @@ class PairData(Config):
         Count | None,
         Help("Number of pairs of each kind that are made from a document, at most (default: all)"),
     ] = None
+    batch_by_kind: Annotated[
+        bool,
+        Help(
+            "Each batch has pairs of one kind of --make-pairs, so that all negatives are of the "
+            "form of the positive"
+        ),
+        Flag("--batch-by-kind"),
+    ] = False
     hard_negatives: Annotated[
         int,
         Range(0, 1000),
@@ -129,7 +138,10 @@ class EmbeddingConfig(Config):
     dropout: Annotated[
         float | None,
         Range(0, below=1),
-        Help("Dropout probability in training (default: the model's; for simcse 0.1 if that is 0)"),
+        Help(
+            "Dropout probability of the vectors in training; the masked LM has none (default: the "
+            "model's; for simcse 0.1 if that is 0)"
+        ),
         Flag("--dropout", "P"),
     ] = None
     max_length: Annotated[

@@ -267,9 +267,13 @@ class FinetuneOptions(TypedDict, total=False):
     """Embed: column of the score: how similar the two texts are (default: auto-detected)."""
     make_pairs: str | Sequence[str] | None
     """Embed: make pairs from running text: title (with a paragraph), neighbours (two sentences),
-    inverse-cloze (a sentence and the rest of its paragraph), word-deletion (a sentence with
-    and without some of its words) or simcse (a sentence twice); may be repeated (default:
-    simcse if the data are running text).
+    inverse-cloze (a sentence and the rest of its paragraph), random-spans (two random spans
+    of a paragraph), word-deletion (a sentence with and without some of its words) or simcse
+    (a sentence twice); may be repeated (default: simcse if the data are running text).
+    """
+    batch_by_kind: bool | None
+    """Embed: each batch has pairs of one kind of make_pairs, so that all negatives are of the
+    form of the positive (default False).
     """
     hard_negatives: int | None
     """Embed: number of hard negatives to mine for each anchor: the most similar positives of
@@ -284,8 +288,8 @@ class FinetuneOptions(TypedDict, total=False):
     keep_mlm_head: bool | None
     """Embed: the saved model keeps its masked-LM head; mlm_weight implies it (default False)."""
     dropout: float | None
-    """Embed: dropout probability in training (default: the model's; for simcse 0.1 if that is
-    0).
+    """Embed: dropout probability of the vectors in training; the masked LM has none (default:
+    the model's; for simcse 0.1 if that is 0).
     """
     loss: Literal["multiple-negatives", "cosent", "cosine"] | None
     """Embed: loss: multiple-negatives (the positive among all texts of the batch), cosent (order
@@ -535,6 +539,7 @@ class RecipeOptions(TypedDict, total=False):
     negative_column: str | int | Sequence[str | int] | None
     score_column: str | int | None
     make_pairs: str | Sequence[str] | None
+    batch_by_kind: bool | None
     hard_negatives: int | None
     negative_margin: float | None
     normalize: bool | None
