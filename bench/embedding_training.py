@@ -10,12 +10,14 @@ The masked-LM loss is kept (--mlm-weight). On a GPU the training runs in bfloat1
 time for reading text and compiling is not in the budget. The rows:
 
     STS-B dev          Spearman correlation of cosines and ratings
+    SQuAD questions    nDCG@10 of the paragraph of each question of the training split
     Cranfield          nDCG@10 with binary relevance, one vector for title and text of a document
     MLM accuracy       of text that is not trained on (--held-out)
     SST-2 features     accuracy of a logistic regression on the mean vectors, of dev sentences
 
-The folder --data has the layout of ../shared/data: text/, glue/STS-B, cranfield/, sst2/. What is
-missing there is left out. --model may be another folder, --scores-only prints its scores.
+Settings are chosen by the first two rows; Cranfield is only reported. The folder --data has the
+layout of ../shared/data: text/, glue/STS-B, squad/, cranfield/, sst2/. What is missing is left out.
+--model may be another folder, --scores-only prints its scores.
 """
 
 import argparse
@@ -35,6 +37,7 @@ from cranfield import read_cranfield
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.labelled.questions import read_question_examples
 from cloze.data.labelled.tables import read_text_examples
 from cloze.data.made_pairs import read_documents
 from cloze.data.retrieval_set import RetrievalSet
@@ -73,6 +76,8 @@ def main() -> None:
     parser.add_argument("--mlm-weight", type=float, default=1.0)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--batch-by-kind", action="store_true")
+    parser.add_argument("--same-document-pairs", type=int, default=1)
+    parser.add_argument("--symmetric", action="store_true")
     parser.add_argument("--hard-negatives", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--set", nargs="*", default=[], help="further settings of the recipe")
@@ -130,6 +135,8 @@ def train(args: argparse.Namespace, tests: "Tests") -> dict[str, Any]:
         mlm_weight=args.mlm_weight,
         dropout=args.dropout,
         batch_by_kind=args.batch_by_kind,
+        same_document_pairs=args.same_document_pairs,
+        symmetric=args.symmetric,
         hard_negatives=args.hard_negatives,
         device=args.device,
     )
@@ -159,6 +166,8 @@ class Tests:
             self.sts = self.sts.select(np.arange(most))
         cranfield = data / "cranfield"
         self.cranfield = make_retrieval_set(cranfield, most) if cranfield.is_dir() else None
+        squad = data / "squad/train-v1.1.json.xz"
+        self.squad = make_question_set(squad, most) if squad.is_file() else None
         texts = sorted((data / "text").glob(held_out))
         lines = islice(read_documents([str(path) for path in texts]), most or documents)
         self.held_out = "\n\n".join("\n".join(document) for document in lines) if texts else ""
@@ -174,6 +183,8 @@ class Tests:
         if self.sts is not None:
             vectors = embed_texts(model, list(self.sts.texts))
             found["STS-B dev"] = score_similarities(vectors, self.sts)["spearman"]
+        if self.squad is not None:
+            found["SQuAD questions"] = score_retrieval(model, self.squad)
         if self.cranfield is not None:
             found["Cranfield"] = score_retrieval(model, self.cranfield)
         if self.held_out:
@@ -217,6 +228,17 @@ def make_retrieval_set(folder: Path, most: int | None) -> RetrievalSet:
     return RetrievalSet(documents=texts, queries=asked, judgments=judgments)
 
 
+def make_question_set(path: Path, most: int | None) -> RetrievalSet:
+    """The questions of a SQuAD file, whose answers are in one paragraph each."""
+    examples = list(islice(read_question_examples([path]), most))
+    numbers = {text: str(n) for n, text in enumerate(dict.fromkeys(e.context for e in examples))}
+    return RetrievalSet(
+        documents={number: text for text, number in numbers.items()},
+        queries={str(n): one.question for n, one in enumerate(examples)},
+        judgments={str(n): {numbers[one.context]: 1.0} for n, one in enumerate(examples)},
+    )
+
+
 def reduce(args: argparse.Namespace, folder: Path) -> None:
     """A few documents of text, and a few steps."""
     text = folder / "text"
@@ -226,7 +248,7 @@ def reduce(args: argparse.Namespace, folder: Path) -> None:
         documents = islice(read_documents([str(paths[0])]), 8)
         content = "\n\n".join("\n".join(one[:6]) for one in documents)
         (text / f"{name}.txt").write_text(content, "utf-8")
-    for name in ("glue", "cranfield", "sst2"):
+    for name in ("glue", "cranfield", "sst2", "squad"):
         (folder / name).symlink_to((args.data / name).resolve())
     args.data, args.text, args.out = folder, ["train.txt"], folder / "run"
     args.minutes, args.batch_size, args.max_length = 0.2, 16, 32

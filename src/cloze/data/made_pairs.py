@@ -76,7 +76,7 @@ def make_pair_examples(
                 chosen = sorted(rng.permutation(len(found))[:max_per_document].tolist())
                 found = [found[n] for n in chosen]
             for text, positive in found:
-                yield PairExample(text=text, positive=positive, group=group)
+                yield PairExample(text=text, positive=positive, group=group, document=number)
 
 
 Pairs: TypeAlias = Iterator[tuple[str, str]]

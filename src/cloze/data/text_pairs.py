@@ -36,6 +36,7 @@ class TextPairs:
     rows: Ints  # g k: numbers of texts; MISSING where a row has fewer
     scores: NDArray[np.float32] | None = None  # g
     groups: Ints | None = None  # g: the kind of each row; None: all are of one
+    documents: Ints | None = None  # g: the document of each row; None: unknown
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -73,7 +74,10 @@ class TextPairs:
         kept = [self.texts[n] for n in used[int(has_missing) :].tolist()]
         scores = None if self.scores is None else self.scores[chosen]
         groups = None if self.groups is None else self.groups[chosen]
-        return TextPairs(texts=kept, rows=numbers, scores=scores, groups=groups)
+        documents = None if self.documents is None else self.documents[chosen]
+        return TextPairs(
+            texts=kept, rows=numbers, scores=scores, groups=groups, documents=documents
+        )
 
     def hold_out(self, fraction: float, most: int) -> "tuple[TextPairs, TextPairs]":
         """The rows for training, and a fraction of them for evaluation, of about `most` at most.
@@ -147,11 +151,13 @@ def collect_pairs(examples: Iterable[PairExample]) -> TextPairs:
     rows: list[tuple[int, ...]] = []
     scores: list[float] = []
     groups: list[int] = []
+    documents: list[int] = []
     for example in examples:
         positive = example.text if example.positive is None else example.positive
         texts = (example.text, positive, *example.negatives)
         rows.append(tuple(numbers.setdefault(text, len(numbers)) for text in texts))
         groups.append(example.group)
+        documents.append(example.document)
         if example.score is not None:
             scores.append(example.score)
         if (example.score is None) == bool(scores):
@@ -168,6 +174,7 @@ def collect_pairs(examples: Iterable[PairExample]) -> TextPairs:
         rows=table,
         scores=np.array(scores, np.float32) if scores else None,
         groups=np.array(groups, np.int64) if any(groups) else None,
+        documents=np.array(documents, np.int64) if any(documents) else None,
     )
 
 

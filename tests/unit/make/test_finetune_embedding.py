@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -245,7 +246,7 @@ def test_the_base_model_is_not_changed(tmp_path):
 )
 def test_batches_of_one_kind(groups, size, epoch):
     run = EmbeddingRun(batch_size=size, steps=1)
-    order = EpochOrder(len(groups), run, np.array(groups))
+    order = EpochOrder(len(groups), run, groups=np.array(groups))
     batches = [order.indices(epoch * order.per_epoch + n) for n in range(order.per_epoch)]
     assert sorted(n for batch in batches for n in batch) == list(range(len(groups)))
     for batch in batches:
@@ -263,3 +264,31 @@ def test_kinds_of_pairs_are_trained_in_batches_of_their_own(tmp_path):
     options = {"make_pairs": ["title", "random-spans"], "batch_by_kind": True, "steps": 4}
     result = tune(tmp_path / "out", [text], "data.hold_out=0.1", **options)
     assert result.steps == 4
+
+
+@given(
+    documents=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    together=st.integers(2, 5),
+    epoch=st.integers(0, 2),
+)
+def test_pairs_of_a_document_are_together(documents, together, epoch):
+    count = len(documents)
+    run = EmbeddingRun(batch_size=count, steps=1)
+    order = EpochOrder(count, run, documents=np.array(documents), together=together)
+    indices = order.indices(epoch)
+    assert sorted(indices) == list(range(count))
+    changes = 1 + sum(documents[a] != documents[b] for a, b in pairwise(indices))
+    assert changes <= sum(-(-documents.count(one) // together) for one in {*documents})
+
+
+def test_documents_of_made_pairs_are_trained_together(tmp_path):
+    text = tmp_path / "text.txt"
+    words = [f"w{n}" for n in range(12)]
+    paragraphs = [f"{' '.join(words)} {n}" for n in range(36)]
+    documents = [[f"title {n}", *paragraphs[4 * n : 4 * n + 4]] for n in range(9)]
+    text.write_text("\n\n".join("\n".join(one) for one in documents))
+    options = {"make_pairs": ["title", "random-spans"], "batch_by_kind": True, "steps": 3}
+    result = tune(tmp_path / "out", [text], "data.same_document_pairs=4", **options)
+    assert result.steps == 3
+    with raises(ConfigError, "same_document_pairs", fix="--make-pairs"):
+        tune(tmp_path / "other", pairs(40), "data.same_document_pairs=4", steps=2)

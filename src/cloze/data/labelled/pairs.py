@@ -59,6 +59,7 @@ class PairExample:
     negatives: tuple[str, ...] = ()
     score: float | None = None  # how similar the two are; higher means more similar
     group: int = 0  # batches of one group each can be trained on
+    document: int = 0  # that the texts are from
     origin: Origin = UNKNOWN_ORIGIN
 
 

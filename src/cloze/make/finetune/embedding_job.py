@@ -253,8 +253,14 @@ class PairBatches:
     def __init__(self, run: PairRun, model: Model) -> None:
         recipe, device = run.recipe, run.distributed.device
         self._run, self._model = run, model
-        groups = run.pairs.groups if recipe.data.batch_by_kind else None
-        self._order = EpochOrder(len(run.pairs), recipe.run, groups)
+        data, pairs = recipe.data, run.pairs
+        self._order = EpochOrder(
+            len(pairs),
+            recipe.run,
+            groups=pairs.groups if data.batch_by_kind else None,
+            documents=pairs.documents if data.same_document_pairs > 1 else None,
+            together=data.same_document_pairs,
+        )
         self.per_epoch = self._order.per_epoch
         self._negatives: Ints | None = None
         self._texts, self.num_truncated = encode_pairs(run)

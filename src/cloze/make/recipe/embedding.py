@@ -78,6 +78,15 @@ class PairData(Config):
         ),
         Flag("--batch-by-kind"),
     ] = False
+    same_document_pairs: Annotated[
+        Count,
+        Help(
+            "Number of pairs of a document that are in the same batch, with --make-pairs: their "
+            "texts are similar, so they are hard negatives of each other (default: 1, pairs in "
+            "random order)"
+        ),
+        Flag("--same-document-pairs", "N"),
+    ] = 1
     hard_negatives: Annotated[
         int,
         Range(0, 1000),
@@ -110,6 +119,11 @@ class PairData(Config):
             raise ConfigError(
                 "data.make_pairs makes pairs from running text, but columns of pairs are given",
                 fix="leave --make-pairs out, or --pair-column, --negative-column, --score-column",
+            )
+        if self.same_document_pairs > 1 and not self.make_pairs:
+            raise ConfigError(
+                "data.same_document_pairs needs documents, but the rows are pairs or single texts",
+                fix="make pairs from running text: --make-pairs KIND",
             )
 
 

@@ -275,6 +275,11 @@ class FinetuneOptions(TypedDict, total=False):
     """Embed: each batch has pairs of one kind of make_pairs, so that all negatives are of the
     form of the positive (default False).
     """
+    same_document_pairs: int | None
+    """Embed: number of pairs of a document that are in the same batch, with make_pairs: their
+    texts are similar, so they are hard negatives of each other (default: 1, pairs in random
+    order).
+    """
     hard_negatives: int | None
     """Embed: number of hard negatives to mine for each anchor: the most similar positives of
     other anchors (default 0).
@@ -540,6 +545,7 @@ class RecipeOptions(TypedDict, total=False):
     score_column: str | int | None
     make_pairs: str | Sequence[str] | None
     batch_by_kind: bool | None
+    same_document_pairs: int | None
     hard_negatives: int | None
     negative_margin: float | None
     normalize: bool | None
