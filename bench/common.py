@@ -2,17 +2,21 @@
 
 import argparse
 import json
+import multiprocessing
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console, RenderableType
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TEXT = DATA / "text" / "wiki-03.txt.xz"
+T, R = TypeVar("T"), TypeVar("R")
 
 
 def minilm() -> Path:
@@ -67,6 +71,28 @@ def pretrain_images(
         progress=False,
         **budget,
     )
+
+
+def call_in_processes(
+    function: Callable[[T], R], items: Sequence[T], jobs: int
+) -> Iterator[tuple[T, R]]:
+    """Call a function for every item, in `jobs` processes, and yield results as they come.
+
+    A process computes one item after another, so that it imports torch once. If a call fails, the
+    others go on, and the last statement raises.
+    """
+    spawn = multiprocessing.get_context("spawn")  # a GPU does not work in a forked process
+    failed = 0
+    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+        running = {pool.submit(function, item): item for item in items}
+        for done in as_completed(running):
+            if error := done.exception():
+                failed += 1
+                print("".join(traceback.format_exception(error)), flush=True)
+            else:
+                yield running[done], done.result()
+    if failed:
+        raise SystemExit(f"{failed} of {len(items)} calls failed")
 
 
 def read_speed(run: Path) -> float:

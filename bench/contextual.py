@@ -14,14 +14,17 @@ Four parts (--parts), each cell a call of `cloze.finetune` or `cloze.embed`:
     position  contextual vectors at the input, at the output, and both
     size      the F1 against the number of training sentences, with and without contextual vectors
 
-Scores of the last three are on CoNLL-2003 testa, the mean over --seeds with its standard deviation.
-The intervals of the first are 95 % (normal approximation of a proportion). Results are in OUT as
-contextual.json and a picture; finished cells are kept there, and a second call goes on.
+Scores of the last three are on CoNLL-2003 testa, the mean over --seeds with its standard deviation;
+--jobs trainings run at a time, each in a process. A training has at least --min-steps steps, so
+that 50 sentences are read more often than 14,041. The best of three evaluations counts.
+The intervals of the first part are 95 % (normal approximation of a proportion). Results are in OUT
+as contextual.json and a picture; finished trainings are kept there, and a second call goes on.
 
 Dry run: python bench/contextual.py --rehearse
 """
 
 import argparse
+import hashlib
 import json
 import lzma
 import statistics
@@ -29,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count, pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -42,10 +46,11 @@ from cloze.checkpoint.model import Model
 from cloze.data.labelled.tags import read_tagged_examples
 from cloze.plot.format import format_percent
 from cloze.plot.line_chart import LineChart, Series
-from common import DATA, print_result, versions
+from common import DATA, call_in_processes, print_result, versions
 
 PARTS = ("layers", "mix", "position", "size")
 SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
+EVALUATIONS = 3  # of a tagger, on dev
 MIX: dict[str, dict[str, Any]] = {
     "none (baseline)": {"transfer.contextual": "none"},
     "last layer, γ": {"transfer.layers": "last", "transfer.mix_scale": "learned"},
@@ -62,7 +67,13 @@ MIX: dict[str, dict[str, Any]] = {
         "transfer.mix_scale": "fixed",
     },
 }
-POSITIONS = ("none", "input", "output", "both")
+POSITIONS: dict[str, dict[str, Any]] = {
+    "none": MIX["none (baseline)"],
+    "input": MIX["all layers, λ = 0.001"],  # the input is the default
+    "output": {**MIX["all layers, λ = 0.001"], "transfer.contextual": "output"},
+    "both": {**MIX["all layers, λ = 0.001"], "transfer.contextual": "both"},
+}
+CURVES = {"with": POSITIONS["input"], "without": POSITIONS["none"]}  # of the part size
 Vectors = NDArray[np.float32]
 
 
@@ -91,10 +102,14 @@ class Cells:
         """The value of a cell, which is computed if it is not in the file."""
         if name not in self.found:
             since = time.monotonic()
-            self.found[name] = function()
-            self.file.write_text(json.dumps(self.found, indent=1, ensure_ascii=False), "utf-8")
-            print(f"{name}: {self.found[name]} ({time.monotonic() - since:.0f} s)", flush=True)
+            self.add(name, function(), f"{time.monotonic() - since:.0f} s")
         return self.found[name]
+
+    def add(self, name: str, value: Any, note: str = "") -> None:
+        """Write the value of a cell."""
+        self.found[name] = value
+        self.file.write_text(json.dumps(self.found, indent=1, ensure_ascii=False), "utf-8")
+        print(f"{name}: {value} {note}", flush=True)
 
 
 def embed_occurrences(model: Model, some: Sequence[Occurrence], layer: int) -> Vectors:
@@ -175,23 +190,84 @@ def describe(right: Sequence[bool]) -> dict[str, Any]:
     return {"score": mean, "interval": half, "count": len(right)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tagger:
+    """One training of a tagger on features."""
+
+    settings: dict[str, Any]
+    sentences: int | None = None  # the first ones in a random order; None: all
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of the results: equal settings are trained once."""
+        text = json.dumps([self.settings, self.sentences], sort_keys=True)
+        return f"tagger {hashlib.sha256(text.encode()).hexdigest()[:12]}, seed {self.seed}"
+
+
+def train_tagger(args: argparse.Namespace, tagger: Tagger) -> float:
+    """The F1 on testa, in this process."""
+    sentences, dev = read_conll(args)
+    train = sentences[: tagger.sentences]
+    epochs = max(args.epochs, args.min_steps / -(-len(train) // args.batch_size))
+    settings = {
+        "run.epochs": epochs,
+        "run.evals_per_epoch": EVALUATIONS / epochs,
+        "run.batch_size": args.batch_size,
+        "optimizer.lr": args.lr,
+        "run.eval_batch_tokens": 16_384,
+        "run.seed": tagger.seed,
+    }
+    folder = next(iter(args.models.values()))
+    return finetune_tagger(args, folder, train, dev, {**tagger.settings, **settings})
+
+
 def finetune_tagger(
     args: argparse.Namespace, model: Path, train: Any, dev: Path, settings: dict[str, Any]
-) -> list[float]:
-    """The scores of a tagger on features, one for each seed."""
-    found = []
-    for seed in range(args.seeds):
-        with tempfile.TemporaryDirectory() as folder:
-            run = cloze.finetune(
-                *("tag", model, train, Path(folder) / "run", "features"),
-                dev=dev,
-                settings={**args.settings, **settings, "run.seed": seed},
-                progress=False,
-                device=args.device,
-            )
-            assert run.score is not None
-            found.append(run.score)
-    return found
+) -> float:
+    """The score of a tagger on features."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = cloze.finetune(
+            *("tag", model, train, Path(folder) / "run", "features"),
+            dev=dev,
+            settings=settings,
+            progress=False,
+            device=args.device,
+        )
+    assert run.score is not None
+    return run.score
+
+
+def train_taggers(args: argparse.Namespace, cells: Cells, parts: Sequence[str]) -> None:
+    """Train what the tables need and the file does not have, --jobs at a time, large ones first."""
+    wanted = {
+        tagger.key: tagger
+        for part in ("mix", "position", "size")
+        if part in parts
+        for rows in list_taggers(args, part).values()
+        for tagger in rows
+        if tagger.key not in cells.found
+    }
+    some = sorted(wanted.values(), key=lambda one: -(one.sentences or 1 << 30))
+    for one, score in call_in_processes(partial(train_tagger, args), some, args.jobs):
+        cells.add(one.key, score, f"({one.sentences or 'all'} sentences)")
+
+
+def list_taggers(args: argparse.Namespace, part: str) -> dict[str, list[Tagger]]:
+    """The trainings of each row of a part: one for each seed."""
+    if part == "size":
+        sizes = [*(one for one in args.sizes if one < count_sentences(args)), None]
+        rows = {f"{name} {size}": (CURVES[name], size) for size in sizes for name in CURVES}
+    else:
+        choices = MIX if part == "mix" else POSITIONS
+        rows = {name: (settings, args.sentences) for name, settings in choices.items()}
+    return {
+        name: [
+            Tagger(settings={**args.settings, **settings}, sentences=size, seed=seed)
+            for seed in range(args.seeds)
+        ]
+        for name, (settings, size) in rows.items()
+    }
 
 
 def probe_layers(args: argparse.Namespace, cells: Cells) -> None:
@@ -225,8 +301,7 @@ def probe_layers(args: argparse.Namespace, cells: Cells) -> None:
 def tag_pos(args: argparse.Namespace, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The accuracy of a logistic regression of each word; nothing in it depends on the seed."""
     train, dev = (args.data / "ud_ewt" / f"en_ewt-ud-{part}.conllu.xz" for part in ("train", "dev"))
-    plain = argparse.Namespace(**{**vars(args), "seeds": 1, "settings": {}})
-    (score,) = finetune_tagger(plain, folder, train, dev, settings)
+    score = finetune_tagger(args, folder, train, dev, settings)
     num_words = sum(len(one.words) for one in read_tagged_examples([dev]))
     half = 1.96 * (score * (1 - score) / num_words) ** 0.5
     return {"score": score, "interval": half, "count": num_words}
@@ -237,18 +312,13 @@ def format_cell(cell: dict[str, Any]) -> str:
     return f"{100 * cell['score']:.1f} ± {100 * cell['interval']:.1f}"
 
 
-def compare_taggers(
-    args: argparse.Namespace, cells: Cells, title: str, rows: dict[str, dict[str, Any]]
-) -> None:
+def compare_taggers(args: argparse.Namespace, cells: Cells, part: str) -> None:
     """A table of taggers with different settings."""
-    train, dev = read_conll(args)
-    folder = next(iter(args.models.values()))
+    title = {"mix": "layers", "position": "contextual vectors at"}[part]
     table = Table(title, "F1, mean of the seeds", "standard deviation")
-    for name, settings in rows.items():
-        scores = cells.compute(
-            f"{title}: {name}",
-            lambda s=settings: finetune_tagger(args, folder, train[: args.sentences], dev, s),
-        )
+    for name, taggers in list_taggers(args, part).items():
+        scores = [cells.found[one.key] for one in taggers]
+        cells.add(f"{title}: {name}", scores)
         mean = format_percent(statistics.fmean(scores), 2)
         table.add_row(name, mean, f"{100 * spread(scores):.2f}")
     print_result(table)
@@ -260,30 +330,35 @@ def spread(scores: Sequence[float]) -> float:
 
 def read_conll(args: argparse.Namespace) -> tuple[list[Any], Path]:
     """The training sentences in a random order, and the file of the dev data."""
-    train, dev = (args.data / "conll2003" / f"eng.{part}.xz" for part in ("train", "testa"))
+    return _read_conll(args.data)
+
+
+@cache
+def _read_conll(data: Path) -> tuple[list[Any], Path]:
+    train, dev = (data / "conll2003" / f"eng.{part}.xz" for part in ("train", "testa"))
     sentences = list(read_tagged_examples([train]))
     order = np.random.default_rng(0).permutation(len(sentences))
     return [sentences[n] for n in order], dev
 
 
-def measure_sizes(args: argparse.Namespace, cells: Cells) -> None:
+def count_sentences(args: argparse.Namespace) -> int:
+    return len(read_conll(args)[0])
+
+
+def show_sizes(args: argparse.Namespace, cells: Cells) -> None:
     """F1 against the number of training sentences, with and without contextual vectors."""
-    folder = next(iter(args.models.values()))
-    sentences, dev = read_conll(args)
-    with_vectors = {"transfer.layers": "scalar-mix", "transfer.contextual": "input"}
-    kinds = {"with": with_vectors, "without": {"transfer.contextual": "none"}}
-    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
-    table = Table("sentences", *kinds)
-    for size in (*(one for one in args.sizes if one < len(sentences)), len(sentences)):
-        row = []
-        for name, settings in kinds.items():
-            scores = cells.compute(
-                f"{size} sentences, {name} contextual vectors",
-                lambda n=size, s=settings: finetune_tagger(args, folder, sentences[:n], dev, s),
-            )
-            curves[name].append((size, statistics.fmean(scores)))
+    rows = list_taggers(args, "size")
+    sizes = list(dict.fromkeys(taggers[0].sentences for taggers in rows.values()))
+    curves: dict[str, list[tuple[float, float]]] = {name: [] for name in CURVES}
+    table = Table("sentences", *CURVES)
+    for size in sizes:
+        count, row = size or count_sentences(args), []
+        for name, points in curves.items():
+            scores = [cells.found[one.key] for one in rows[f"{name} {size}"]]
+            cells.add(f"{count} sentences, {name} contextual vectors", scores)
+            points.append((count, statistics.fmean(scores)))
             row.append(f"{100 * statistics.fmean(scores):.2f} ± {100 * spread(scores):.2f}")
-        table.add_row(f"{size:,}", *row)
+        table.add_row(f"{count:,}", *row)
     print_result(table)
     chart = LineChart(
         title="CoNLL-2003 testa: F1 against the training data",
@@ -356,7 +431,7 @@ def rehearse(folder: Path) -> list[str]:
         *("--model", f"elmo={folder / 'elmo'}", "--model", f"cove={folder / 'cove'}"),
         *("--word-vectors", str(folder / "vectors.txt"), "--data", str(folder / "data")),
         *("--out", str(folder / "out"), "--seeds", "1", "--sizes", "20", "--epochs", "1"),
-        *("--hidden-size", "8", "--device", "cpu"),
+        *("--hidden-size", "8", "--device", "cpu", "--min-steps", "2", "--jobs", "2"),
     ]
 
 
@@ -373,6 +448,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--sentences", type=int, help="of CoNLL for the parts mix and position (default: all)"
     )
     parser.add_argument("--epochs", type=float, default=10)
+    parser.add_argument("--min-steps", type=int, default=300, help="of a tagger, at least")
+    parser.add_argument("--batch-size", type=int, default=32, help="of a tagger, in sentences")
+    parser.add_argument("--lr", type=float, default=1e-3, help="of a tagger")
+    parser.add_argument("--jobs", type=int, default=1, help="taggers at a time")
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rehearse", action="store_true", help="tiny data and models, on the CPU")
@@ -399,21 +478,18 @@ def run(args: argparse.Namespace) -> None:
         "transfer.hidden_size": args.hidden_size,
         "transfer.num_layers": 1,
         "transfer.contextual_dropout": 0.3,
-        "run.epochs": args.epochs,
     }
     print(versions("torch", "numpy"), args.device)
     cells = Cells(args.out / "contextual.json")
     parts = args.parts.split(",")
     if "layers" in parts:
         probe_layers(args, cells)
-    if "mix" in parts:
-        compare_taggers(args, cells, "layers", MIX)
-    if "position" in parts:
-        mixed = {"transfer.layers": "scalar-mix"}
-        rows = {one: {"transfer.contextual": one, **mixed} for one in POSITIONS}
-        compare_taggers(args, cells, "contextual vectors at", rows)
+    train_taggers(args, cells, parts)
+    for part in ("mix", "position"):
+        if part in parts:
+            compare_taggers(args, cells, part)
     if "size" in parts:
-        measure_sizes(args, cells)
+        show_sizes(args, cells)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from cloze.checkpoint.load import load
 from cloze.checkpoint.model import Model
 from cloze.data.images.augment import Augmentation
-from cloze.data.images.image_set import ImageBatch, ImageBatches, ImageSet
+from cloze.data.images.image_set import ImageBatch, ImageBatches, ImageSet, StoredTexts
 from cloze.data.sources import Sources
 from cloze.files import PathLike, write_json
 from cloze.make.best_model import fit_best, new_state
@@ -35,9 +35,10 @@ from cloze.make.image_run import (
 )
 from cloze.make.recipe.images import DiffusionRecipe
 from cloze.make.recipe.run import run_fingerprint
-from cloze.make.stored_images import store_latents, store_pixels
+from cloze.make.stored_images import store_latents, store_pixels, store_texts
 from cloze.models.configs.nested import NestedConfig
 from cloze.models.diffusion import Diffusion
+from cloze.nn.image_layers import ImageNorm
 from cloze.objectives.core import Learner, Objective
 from cloze.objectives.diffusion import (
     AUTOENCODER_LOSS,
@@ -140,6 +141,9 @@ class _Run:
         model = Model.from_config(config, tokenizer, rng=rng)
         module = model.module
         module.requires_grad_(False)
+        for part in module.modules():
+            if isinstance(part, ImageNorm):
+                part.upcast = self.recipe.run.upcast_norms
         if text is not None:
             copy_text_encoder(module.text_encoder, text)
         return model
@@ -278,9 +282,24 @@ class _Run:
             augmentation=data.augmentation,
             stored=self._store_images(model, loss),
         )
-        if not self.run.is_fast:
+        if loss == DIFFUSION_LOSS and model.tokenizer is not None:
+            batches = replace(batches, texts=self._store_texts(batches, model))
+        if not self.run.is_fast or batches.texts is not None:
             return batches
         return replace(batches, text_width=batches.find_text_width())
+
+    def _store_texts(self, batches: ImageBatches, model: Model) -> StoredTexts | None:
+        """The encoded captions, unless they vary or there are too many."""
+        captions, run = batches.distinct_captions, self.recipe.run
+        if captions is None or not run.store_texts:
+            return None
+        return store_texts(
+            captions,
+            model,
+            max_length=batches.max_length,
+            batch_size=batches.batch_size,
+            dtype=run.dtype,
+        )
 
     def _store_images(self, model: Model, loss: str) -> Tensor | None:
         """Latents for the second stage, unless images are changed at random; else pixels."""

@@ -6,13 +6,16 @@ b sequences, n vectors of all sequences concatenated, l layers, d width, c label
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_sequence, pad_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_sequence
 
 from cloze.nn.layers import Dropout
 
+Ints = NDArray[np.int64]
 UNKNOWN = 0  # the row of words that are not in the vocabulary of a task model
 
 
@@ -174,9 +177,7 @@ class BiLSTMFeatureHead(FeatureHead):
         if position in ("input", "both"):
             parts.append(self.contextual_dropout(self.mix(vectors)))
         x = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
-        rows = [row for row in x.split(list(lengths)) if len(row)]
-        packed, _ = self.lstm(pack_sequence(rows, enforce_sorted=False))
-        states = self.dropout(torch.cat(unpack_sequence(packed)))  # n d
+        states = self.dropout(self._read(x, lengths))  # n d
         if position in ("output", "both"):
             contextual = self.contextual_dropout(self.output_mix(vectors))
             states = torch.cat([states, contextual], -1)
@@ -185,8 +186,34 @@ class BiLSTMFeatureHead(FeatureHead):
         texts = [self._pool(row) for row in states.split(list(lengths))]
         return self.dense(self.finish(torch.stack(texts)))
 
+    def _read(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
+        """The states of the LSTM at each vector: n d -> n d.
+
+        torch's `unpack_sequence` would wait for the GPU once for each sequence.
+        """
+        order, counts = order_by_time(lengths)
+        at = torch.from_numpy(order).to(x.device)
+        packed, _ = self.lstm(PackedSequence(x.index_select(0, at), torch.from_numpy(counts)))
+        back = torch.empty_like(at)
+        back[at] = torch.arange(len(at), device=at.device)
+        return packed.data.index_select(0, back)
+
     def _pool(self, states: Tensor) -> Tensor:
         return states.amax(0) if self.inputs.pooling == "max" else states.mean(0)
+
+
+def order_by_time(lengths: Sequence[int]) -> tuple[Ints, Ints]:
+    """Concatenated sequences in the order of torch's packed sequences, the longest first.
+
+    The vectors of all first steps, those of all second steps, …, as indices; and the number of
+    sequences that have each step.
+    """
+    sizes = np.asarray(lengths, np.int64)
+    rank = np.empty_like(sizes)
+    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    starts = sizes.cumsum() - sizes
+    time = np.arange(sizes.sum()) - starts.repeat(sizes)
+    return np.lexsort((rank.repeat(sizes), time)), np.bincount(time)
 
 
 class CNNFeatureHead(FeatureHead):

@@ -37,10 +37,7 @@ def diffusion_objective(
     times = draws.select(model.schedule.draw_times(draws.count, x.device, draws.generator))
     level = model.schedule.level(times)
     noise = draws.draw_normal(x.shape[1:], x.dtype)
-    text, mask = None, None
-    if model.text_encoder is not None:
-        mask = placed.tensors["attention_mask"]
-        text = model.encode_text(placed.tensors["input_ids"], mask)
+    text, mask = read_texts(model, placed)
     output = model(add_noise(x, noise, level), times, text, mask)
     target = make_target(x, noise, level, model.schedule.prediction)
     errors = (output.float() - target.float()).square().flatten(1).mean(1)  # b
@@ -111,6 +108,18 @@ def place_images(model: nn.Module, batch: ImageBatch | DeviceBatch) -> DeviceBat
     if isinstance(batch, DeviceBatch):
         return batch
     return DeviceBatch.from_batch(next(model.parameters()).device, batch)
+
+
+def read_texts(model: Diffusion, placed: DeviceBatch) -> tuple[Tensor | None, Tensor | None]:
+    """The encoded captions of a batch and their mask: b s d, b s; those of stored ones by row."""
+    stored, tensors = placed.batch.texts, placed.tensors
+    if model.text_encoder is None:
+        return None, None
+    if stored is None:
+        mask = tensors["attention_mask"]
+        return model.encode_text(tensors["input_ids"], mask), mask
+    rows = tensors["text_rows"]
+    return stored.states.index_select(0, rows), stored.mask.index_select(0, rows)
 
 
 def read_samples(model: Diffusion, placed: DeviceBatch) -> Tensor:

@@ -25,7 +25,7 @@ from cloze.report.image_card import (
     read_image_scores,
 )
 from cloze.tasks.info import Info, info
-from cloze.train.run_files import CORPUS_FACTS, METRICS_FILE, RECIPE, read_metrics
+from cloze.train.run_files import CORPUS_FACTS, DATA_FACTS, METRICS_FILE, RECIPE, read_metrics
 
 CARD = "README.md"
 _COUNTS = ("documents", "sentences", "words", "tokens")
@@ -86,7 +86,7 @@ def build_model_card(
     """
     folder, found = Path(run), info(model)
     if find_image_example(found) is None:
-        data, counts = "text", _describe_counts(_read_counts(_check_file(folder, CORPUS_FACTS)))
+        data, counts = "text", _describe_text([*map(Path, earlier), folder])
         held_out = held_out_scores(_read_rows(folder))
     else:
         data, counts = "images", count_images(folder)
@@ -248,7 +248,17 @@ def _usage_example(name: str, found: Info) -> str:
     fills = "fill" in found.capabilities
     sentence = "The capital of France is [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
-    call = f'cloze.fill(model, "{sentence}")' if fills else 'cloze.embed(model, ["A text."])'
+    calls = [f'cloze.fill(model, "{sentence}")'] if fills else ['cloze.embed(model, ["A text."])']
+    if fills and found.pooling is not None:
+        command += f'\ncloze similarity {name} "A king ate." "The queen had dinner."'
+        calls.append('cloze.similarity(model, "A king ate.", "The queen had dinner.")')
+    call = "\n".join(calls)
+    library = ""
+    if found.pooling is not None:
+        library = (
+            "\n\nIt is a folder of sentence-transformers, too: `SentenceTransformer(folder)` gives "
+            "the vectors of `cloze.embed`."
+        )
     kind = "AutoModelForMaskedLM" if fills else "AutoModel"
     return (
         f"```\n{command}\n```\n\n"
@@ -257,7 +267,7 @@ def _usage_example(name: str, found: Info) -> str:
         f"```python\nfrom transformers import AutoTokenizer, {kind}\n\n"
         f'folder = "{name}"  # its path; for a built-in model: cloze.builtin()["{name}"]\n'
         f"model = {kind}.from_pretrained(folder)\n"
-        "tokenizer = AutoTokenizer.from_pretrained(folder)\n```"
+        f"tokenizer = AutoTokenizer.from_pretrained(folder)\n```{library}"
     )
 
 
@@ -289,6 +299,21 @@ def _describe_text_model(found: Info) -> Iterator[str]:
 def _describe_sources(sources: Sequence[TrainingText], data: str, counts: str) -> str:
     rows = ((one.name, one.licence, one.source) for one in sources)
     return _table((data, "licence", "source"), rows) + f"\n\n{counts}"
+
+
+def _describe_text(runs: Sequence[Path]) -> str:
+    """The text of the pre-training, and the pairs of a contrastive run after it."""
+    *earlier, last = runs
+    if (last / CORPUS_FACTS).is_file() or not earlier:
+        return _describe_counts(_read_counts(_check_file(last, CORPUS_FACTS)))
+    pairs = read_json(_check_file(last, DATA_FACTS))
+    numbers = [read_number(pairs, name) for name in ("training", "texts")]
+    if None in numbers:
+        raise FolderError(
+            f"{last / DATA_FACTS} lacks the numbers of pairs and texts", fix="run it again"
+        )
+    described = " pairs of ".join(f"{number:,.0f}" for number in numbers)
+    return f"{_describe_text(earlier)} The last run read {described} texts made from this text."
 
 
 def _describe_counts(summary: Mapping[str, Any]) -> str:

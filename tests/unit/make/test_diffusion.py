@@ -1,5 +1,7 @@
 """Training of diffusion models: images to a folder, resumed exactly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,16 @@ import torch
 import cloze
 from cloze.data.images.image_set import ImageBatches, ImageSet
 from cloze.errors import ConfigError
+from cloze.make import stored_images
 from cloze.make.diffusion import AUTOENCODER
-from cloze.make.stored_images import store_latents
-from cloze.objectives.diffusion import place_images, read_samples
+from cloze.make.stored_images import store_latents, store_texts
+from cloze.nn.image_layers import ImageNorm
+from cloze.objectives.diffusion import (
+    diffusion_objective,
+    place_images,
+    read_samples,
+    read_texts,
+)
 from cloze.train.averaging import WeightEMA
 from helpers import raises, tiny_model
 from images import SHAPE, diffusion_model, drawings
@@ -110,6 +119,84 @@ def test_stored_latents_are_those_of_the_images(tmp_path):
     width = plain.find_text_width()
     assert max(plain.batch(n).input_ids.shape[1] for n in range(4)) == width
     assert store_latents(images, module, torch.device("cpu"), batch_size=0) is None  # too many
+
+
+def make_batches(model, images, **options):
+    return ImageBatches(
+        data=images,
+        indices=np.arange(len(images)),
+        tokenizer=model.tokenizer,
+        batch_size=5,
+        max_length=24,
+        loss="diffusion",
+        caption_dropout=0.3,
+        **options,
+    )
+
+
+def encode(batches, model, **options):
+    return store_texts(
+        batches.distinct_captions,
+        model,
+        **{"max_length": 24, "batch_size": 5, "dtype": "float32", **options},
+    )
+
+
+def test_stored_texts_are_those_of_the_text_encoder(tmp_path):
+    model = diffusion_model()
+    images = ImageSet.prepare(drawings(30), 16, tmp_path / "set")
+    plain = make_batches(model, images)
+    quick = replace(plain, texts=encode(plain, model))
+    assert quick.texts.rows[""] == 0
+    for number in range(6):
+        one, other = plain.batch(number), quick.batch(number)
+        assert "text_rows" not in one.arrays()
+        assert other.arrays()["input_ids"].shape == (5, 0)
+        first, second = other.split(2)
+        assert np.array_equal(np.concatenate([first.text_rows, second.text_rows]), other.text_rows)
+        expected, mask = read_texts(model.module, place_images(model.module, one))
+        found, other_mask = read_texts(model.module, place_images(model.module, other))
+        width = mask.shape[1]
+        assert torch.equal(mask, other_mask[:, :width])
+        assert not other_mask[:, width:].any()
+        assert torch.allclose(expected[mask], found[:, :width][mask], atol=1e-5)
+        losses = [diffusion_objective(model.module, part)["diffusion"] for part in (one, other)]
+        assert torch.allclose(*losses, rtol=1e-4)
+
+
+def test_texts_that_are_not_stored(tmp_path, monkeypatch):
+    model, examples = diffusion_model(), drawings(12)
+    images = ImageSet.prepare(examples, 16, tmp_path / "set")
+    batches = make_batches(model, images)
+    assert encode(batches, model, batch_size=0) is None  # too many
+    monkeypatch.setattr(stored_images, "_CPU_BYTES", 100)
+    assert encode(batches, model) is None  # too large
+    tagged = [replace(one, keywords=("round",)) for one in examples]
+    images = ImageSet.prepare(tagged, 16, tmp_path / "tagged")
+    assert make_batches(model, images, keyword_prob=0.1).distinct_captions is None
+    assert make_batches(model, images).distinct_captions[0] == ""
+
+
+def test_stored_texts_can_be_turned_off(tmp_path, text_encoder):
+    folders = []
+    for is_on in (True, False):
+        folders.append(tmp_path / str(is_on))
+        train(folders[-1], text_encoder, settings={"run.store_texts": is_on})
+    first, second = (weights_of(one) for one in folders)
+    assert all(torch.allclose(first[name], second[name], atol=1e-3) for name in first)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_norms_keep_the_type_of_their_input(dtype):
+    norm, x = ImageNorm(2, 8), torch.randn(3, 8, 4, 4, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.uniform_(norm.weight)
+    expected = torch.nn.GroupNorm.forward(norm, x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = norm(x.to(dtype))
+        found.float().sum().backward()
+    assert found.dtype == dtype
+    assert torch.allclose(found.float(), expected, atol=0.05)
+    assert norm.weight.grad.dtype == torch.float32
 
 
 def test_the_loss_falls_and_the_average_follows(tmp_path, text_encoder):

@@ -1,6 +1,7 @@
 """Model cards."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ import cloze
 from cloze.data.images.decode import encode_png
 from cloze.data.images.drawings import make_drawing
 from cloze.errors import FolderError, InputError
+from cloze.interop.sentence_transformers import Pooling
 from cloze.make.float8 import save_float8
 from cloze.plot.format import format_percent
 from cloze.report.image_card import find_image_example
@@ -109,6 +111,28 @@ def test_the_runs_before_are_told_in_their_order(run, model, tmp_path):
     assert "5,678 steps · 999 tokens" in before
     assert "length = 96" in before
     assert "length = 96" not in after
+
+
+def test_a_contrastive_run_after_the_pre_training(run, tmp_path):
+    last = tmp_path / "pairs"
+    last.mkdir()
+    (last / "recipe.toml").write_text("task = 'embed'\n")
+    (last / "metrics.jsonl").write_text(json.dumps(ROWS[0] | {"step": 300}))
+    pooled = replace(tiny_model("mlm", family="modernbert"), pooling=Pooling())
+    model = save_float8(pooled, tmp_path / "cloze-xx")
+    with raises(FolderError, "data.json"):
+        build_model_card(last, model, ABOUT, {}, earlier=[run])
+    (last / "data.json").write_text('{"training": 5000, "dev": 9, "texts": 7000}')
+    text = build_model_card(last, model, ABOUT, {}, earlier=[run])
+    for fact in (
+        "cloze.similarity(model, ",
+        "SentenceTransformer(folder)",
+        "2,544 documents, ",
+        "The last run read 5,000 pairs of 7,000 texts",
+        "then, initialized from that model: 300 steps",
+    ):
+        assert fact in text
+    assert "held-out documents |" not in text
 
 
 def test_no_folder_of_the_machine_is_told(run, model):

@@ -156,11 +156,21 @@ class BatchShare:
     seed: int
 
 
+@dataclass(frozen=True, eq=False)
+class StoredTexts:
+    """Each different caption of a run, as the text encoder reads it, on the device."""
+
+    rows: Mapping[str, int]  # of each caption
+    states: "Tensor"  # n s d
+    mask: "Tensor"  # n s
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageBatch:
     """Images with their captions as tokens.
 
-    The images are here, or in `stored`, a tensor of all images of the set.
+    The images are here, or in `stored`, a tensor of all images of the set. With `texts` there are
+    no tokens, but the row of each caption.
     """
 
     images: NDArray[np.uint8] | None  # b y x 3
@@ -170,6 +180,8 @@ class ImageBatch:
     loss: str  # the name of the objective's loss
     changes: Changes | None = None  # of the images, which the objective applies on the device
     stored: "Tensor | None" = None  # n y x 3, or latents (n c y x), on the device
+    texts: StoredTexts | None = None
+    text_rows: NDArray[np.int64] | None = None  # b: of each caption in `texts`
     share: BatchShare | None = None  # if several processes divide the batch
 
     @property
@@ -206,6 +218,7 @@ class ImageBatch:
             input_ids=self.input_ids[chosen],
             attention_mask=self.attention_mask[chosen],
             sample_ids=self.sample_ids[chosen],
+            text_rows=None if self.text_rows is None else self.text_rows[chosen],
             changes=None if self.changes is None else self.changes[chosen],
             share=None if share is None else replace(share, rows=share.rows[chosen]),
         )
@@ -217,6 +230,7 @@ class ImageBatch:
             **images,
             "input_ids": self.input_ids,
             "attention_mask": self.attention_mask,
+            **({} if self.text_rows is None else {"text_rows": self.text_rows}),
             **({} if self.changes is None else {"changes": self.changes}),
         }
 
@@ -236,6 +250,7 @@ class ImageBatches:
     keyword_prob: float = 0.0  # probability that keywords are added to a caption
     augmentation: Augmentation = field(default_factory=Augmentation)
     stored: "Tensor | None" = None  # all images, or their latents, on the device
+    texts: StoredTexts | None = None  # all captions, which then have no keywords
     text_width: int = 0  # fewest tokens of a batch; one shape for all is compiled once
 
     @property
@@ -253,12 +268,13 @@ class ImageBatches:
         rng = make_generator(self.seed, number, Purpose.IMAGES)
         captions = [self._write_caption(n, rng) for n in chosen]
         tokens, mask = encode_captions(
-            self.tokenizer,
+            self.tokenizer if self.texts is None else None,
             captions,
             self.max_length,
             width=self.text_width,
             truncation=_TRUNCATION,
         )
+        rows = None if self.texts is None else [self.texts.rows[one] for one in captions]
         return ImageBatch(
             images=None if self.stored is not None else self._read_pixels(chosen),
             input_ids=tokens,
@@ -267,6 +283,8 @@ class ImageBatches:
             loss=self.loss,
             changes=self._draw_changes(len(chosen), number),
             stored=self.stored,
+            texts=self.texts,
+            text_rows=None if rows is None else np.array(rows),
         )
 
     def _read_pixels(self, chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -278,6 +296,13 @@ class ImageBatches:
             return None
         size = self.data.pixels.shape[1]
         return self.augmentation.draw_changes(count, self.seed, number, size)
+
+    @cached_property
+    def distinct_captions(self) -> list[str] | None:
+        """The different captions of batches, the empty one first; None if keywords are added."""
+        if self.keyword_prob and any(self.data.keywords):
+            return None
+        return list(dict.fromkeys(["", *self.data.captions]))
 
     def find_text_width(self) -> int:
         """The number of tokens of the longest caption with its longest keywords, rounded up."""

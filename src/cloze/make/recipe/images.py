@@ -148,6 +148,16 @@ class DiffusionRun(ImageRun):
     penalty_weight: Annotated[
         float, Range(0, 1e3), Help("Weight of the penalty of the autoencoder's latents")
     ] = 1e-3
+    store_texts: Annotated[
+        bool,
+        Help(
+            "Encode each different caption once, before the network is trained, if no keywords are "
+            "added and all fit into memory"
+        ),
+    ] = True
+    upcast_norms: Annotated[
+        bool, Help("Compute group norms in float32 when training in bfloat16 (slower)")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
