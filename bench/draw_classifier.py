@@ -1,16 +1,35 @@
-"""A classifier of drawings, which says what a sample shows, and whose features compare images."""
+"""A classifier of drawings, which says what a sample shows, and whose features compare images.
 
+    PYTHONPATH=src python bench/draw_classifier.py CACHE --counts 20000 10000 1000 1000
+
+makes the drawings of the seeds 0, 1, … and the classifier in advance, for several runs of
+bench/draw.py --cache CACHE.
+"""
+
+import argparse
+import os
+import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.data.images.drawings import COLORS, COUNTS, POSITIONS, SHAPES, Drawing, make_drawing
+from cloze.data.images.drawings import (
+    COLORS,
+    COUNTS,
+    POSITIONS,
+    SHAPES,
+    Drawing,
+    describe_drawing,
+    make_drawing,
+)
 from cloze.nn.image_layers import Downsample, ResBlock
 from cloze.objectives.diffusion import scale_pixels
 
@@ -20,14 +39,27 @@ ATTRIBUTES = {
     "count": list(range(1, len(COUNTS))),
     "position": list(POSITIONS),
 }
+CLASSIFIER_SEED = 1  # of its drawings
 BATCH = 256
 Images = NDArray[np.uint8]  # n y x 3
 
 
-def make_drawings(seed: int, count: int, size: int) -> tuple[list[Drawing], Images]:
+def make_drawings(
+    seed: int, count: int, size: int, cache: Path | None = None
+) -> tuple[list[Drawing], Images]:
+    """Drawings and their pixels; a folder may have the pixels from an earlier run."""
+    file = None if cache is None else cache / f"drawings-{seed}-{count}-{size}.npy"
+    if file is not None and file.is_file():
+        return [describe_drawing(seed, n) for n in range(count)], np.load(file)
     with ProcessPoolExecutor() as pool:
         made = list(pool.map(partial(make_drawing, seed, size=size), range(count), chunksize=64))
-    return [one for one, _ in made], np.stack([pixels for _, pixels in made])
+    pixels = np.stack([one for _, one in made])
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        work = file.with_name(f"{os.getpid()}-{file.name}")
+        np.save(work, pixels)
+        work.rename(file)
+    return [one for one, _ in made], pixels
 
 
 def list_prompts(limit: int | None) -> list[Drawing]:
@@ -86,12 +118,19 @@ class Classifier(nn.Module):
         return {**scores, "color and shape": float((right[:, 0] & right[:, 1]).float().mean())}
 
 
-def train_classifier(seed: int, count: int, size: int, device: str, steps: int) -> Classifier:
-    drawings, pixels = make_drawings(seed, count, size)
+def train_classifier(
+    count: int, size: int, device: str, steps: int, cache: Path | None = None
+) -> Classifier:
+    """A classifier of drawings; a folder may have its weights from an earlier run."""
+    drawings, pixels = make_drawings(CLASSIFIER_SEED, count, size, cache)
     images, labels = torch.from_numpy(pixels).to(device), encode(drawings).to(device)
     torch.manual_seed(0)
     model = Classifier(32 if steps > BATCH else 8).to(device)
     model(scale_pixels(images[:2]))
+    file = None if cache is None else cache / f"classifier-{count}-{size}-{steps}.safetensors"
+    if file is not None and file.is_file():
+        load_model(model, file, device=device)
+        return model.eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(steps):
         chosen = torch.randint(len(images), (128,), device=device)
@@ -103,4 +142,30 @@ def train_classifier(seed: int, count: int, size: int, device: str, steps: int) 
             group["lr"] = 2e-3 * (1 - step / steps)
         optimizer.step()
         optimizer.zero_grad()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_model(model, file)
     return model.eval()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("cache", type=Path, help="folder to write")
+    parser.add_argument("--counts", type=int, nargs="+", default=[20_000, 10_000, 1000, 1000])
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=600, help="of the classifier")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    given = parser.parse_args()
+    begin = time.monotonic()
+    for seed, count in enumerate(given.counts):
+        make_drawings(seed, count, given.size, given.cache)
+        print(f"{count:,} drawings with seed {seed}: {time.monotonic() - begin:.1f} s", flush=True)
+    count = given.counts[CLASSIFIER_SEED]
+    model = train_classifier(count, given.size, given.device, given.steps, given.cache)
+    drawings, pixels = make_drawings(0, given.counts[0], given.size, given.cache)
+    scores = model.score(pixels[:2000], drawings[:2000])
+    print(f"classifier: {time.monotonic() - begin:.1f} s, {scores}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

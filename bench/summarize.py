@@ -13,9 +13,10 @@
 | transformer-lead/N | the encoder–decoder, pre-trained on the leads |
 
 Articles are split by a hash of their first paragraph, so that an article that occurs twice is in
-one part. All models share the vocabulary of the GPT. The best epoch is chosen by ROUGE-L on dev
-with greedy search; test is summarized once, with beam size 4. ROUGE F1 with bootstrap intervals is
-printed beside lead-3, the first three sentences. A run that has a result is not repeated.
+one part. All models share the vocabulary of the GPT, which is pre-trained first unless OUT/gpt is
+there. The best epoch is chosen by ROUGE-L on dev with greedy search; test is summarized once, with
+beam size 4. ROUGE F1 with bootstrap intervals is printed beside lead-3, the first three sentences.
+A run that has a result is not repeated.
 """
 
 import argparse
@@ -295,7 +296,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--text", nargs="+", default=["wiki-short-00", "wiki-short-01"])
+    parser.add_argument(
+        "--text",
+        nargs="*",
+        default=["wiki-short-00", "wiki-short-01"],
+        help="to pre-train on; none if OUT/gpt is there and no leads are needed",
+    )
     parser.add_argument("--only", nargs="+", default=[], help="runs whose names begin so")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--pretrain-minutes", type=float, default=4.0)

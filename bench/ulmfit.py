@@ -35,13 +35,18 @@ from common import DATA, print_result, versions
 AVERAGED, SPLIT = "run.average_patience", {"train": range(7), "dev": (7,), "test": (8, 9)}
 # With a budget in minutes a falling learning rate is an alternative to averaging the weights.
 FALLING = ["schedule.shape=linear", "schedule.warmup=0.01", f"{AVERAGED}=1000"]
+ADAMW = ["optimizer.name=adamw", "optimizer.betas=[0.9,0.99]"]
 PTB = {
     "paper": [],
     "batch-80": ["run.batch_size=80"],
     "batch-20": ["run.batch_size=20"],
     "falling": FALLING,
     "falling-80": [*FALLING, "run.batch_size=80"],
-    "adamw": [*FALLING, "optimizer.name=adamw", "optimizer.lr=0.003", "optimizer.betas=[0.9,0.99]"],
+    "adamw": [*FALLING, *ADAMW, "optimizer.lr=0.003"],
+    "adamw-80": [
+        *(*FALLING, *ADAMW),
+        *("optimizer.lr=0.004", "schedule.warmup=0.05", "run.batch_size=80"),
+    ],
 }
 GENERAL = [  # the model and dropouts of Howard & Ruder 2018, §4.1
     *("model.hidden_size=1150", "model.embedding_size=400", "model.num_layers=3"),
@@ -86,6 +91,13 @@ def split_imdb(given: argparse.Namespace) -> dict[str, Path]:
         text = "".join(f"{row['label']}\t{row['text']}\n" for row in part)
         (folder / f"{name}.tsv").write_text(f"label\ttext\n{text}", encoding="utf-8")
     return {name: folder / f"{name}.tsv" for name in SPLIT}
+
+
+def use_tf32() -> None:
+    """Linear layers compute in TF32 on a GPU, as cuDNN's LSTMs do anyway."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
 
 
 def budget(given: argparse.Namespace, minutes: float) -> dict[str, Any]:
@@ -295,6 +307,7 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    use_tf32()
     if given.worker:
         work(given.worker, given)
         return

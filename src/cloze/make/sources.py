@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from cloze.checkpoint.source import builtin
@@ -35,8 +36,12 @@ def no_text_error(fix: str = "check that the files are not empty") -> InputError
 
 
 def name_sources(sources: Iterable[object]) -> tuple[str, ...]:
-    """Sources by absolute path, as a recipe stores them; "-" stands for standard input."""
-    return tuple(map(_name_source, sources))
+    """Sources by absolute path, as a recipe stores them; "-" stands for standard input.
+
+    Objects that follow one another are one entry, however many there are.
+    """
+    found = ["", *map(_name_source, sources)]
+    return tuple(one for before, one in pairwise(found) if not before == one == UNNAMED)
 
 
 def _name_source(source: Any) -> str:  # noqa: ANN401 - whatever was given

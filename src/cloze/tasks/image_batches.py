@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.checkpoint.model import Model
+from cloze.contention import MONITOR
 from cloze.data.images.image_set import encode_captions
 from cloze.decode.image_generation import (
     MixedNoise,
@@ -98,13 +99,16 @@ class DrawRequest:
         self, wanted: Sequence[WantedImage], latents: Tensor | None, keep: Tensor | None
     ) -> Iterator[DrawStep]:
         module, config = self.model.module, self.config
+        MONITOR.check()
         prompts, noise = prepare_batch(self.model, wanted)
+        MONITOR.check()
         image = None if latents is None else latents.expand(len(wanted), -1, -1, -1)
         count = count_steps(config, has_image=image is not None)
         every = max(1, count // MAX_STRIP)
         kept: list[list[Pixels]] = []
         steps = sample_images(module, prompts, noise, config, image=image, keep=keep)
         for number, found in enumerate(steps, 1):
+            MONITOR.check()
             is_last = number == count
             is_kept = self.keep_steps and (number % every == 0 or is_last)
             is_shown = self.preview_every is not None and (

@@ -74,6 +74,7 @@ def weights_of(folder):
 def test_both_stages_are_resumed_exactly(tmp_path, text_encoder, changes, stages):
     whole = train(tmp_path / "whole", text_encoder, settings=changes)
     assert whole.scores["diffusion"] > 0
+    assert (whole.folder / "recipe.toml").read_text().count("objects in Python") == 1
     for stage in stages:
         out = tmp_path / f"stopped-{stage}"
         train(out, text_encoder, callbacks=StopInStage(stage), settings=changes)

@@ -169,6 +169,9 @@ def _solve_regression(
     `objectives.labelled.classes`, with class weights and label smoothing. Where the head mixes
     layers, their scores are learned too, with the penalty n·mix_penalty·‖s‖²; γ stays 1, because W
     has a scale already.
+
+    L-BFGS works on copies of the weights on the CPU. It reads a number for each vector of its
+    history in every iteration, and on a GPU each of them would wait for all that was launched.
     """
     home = feature_head.dense.weight.device
     x = vectors.to(float64_device(home)).double()
@@ -180,9 +183,10 @@ def _solve_regression(
     wanted, weighing = targets.to(x.device), None if weights is None else weights.to(x)
     if dense.out_features == 2 and wanted.ndim == 1:  # noqa: PLR2004
         penalty *= 2  # W is split into two rows of opposite sign, whose squares add up to half
-    scores_of_layers = [mix.scores for mix in list_mixes(head)]
+    learned = [*dense.parameters(), *(mix.scores for mix in list_mixes(head))]
+    copies = [weight.detach().cpu().clone() for weight in learned]
     search = torch.optim.LBFGS(
-        [*dense.parameters(), *scores_of_layers],
+        copies,
         max_iter=ITERATIONS,
         tolerance_grad=1e-6,
         tolerance_change=1e-12,
@@ -190,7 +194,9 @@ def _solve_regression(
     )
 
     def loss() -> Tensor:
-        search.zero_grad()
+        head.zero_grad()
+        with torch.no_grad():
+            torch._foreach_copy_(learned, copies)
         scores = head(x, ())
         if wanted.ndim > 1:  # several labels: one regression for each
             error = binary_cross_entropy(scores, wanted, weighing, smoothing).sum()
@@ -206,9 +212,13 @@ def _solve_regression(
             + len(wanted) * compute_mix_penalty(head, mix_penalty)
         )
         total.backward()
-        return total
+        for weight, copy in zip(learned, copies, strict=True):
+            copy.grad = None if weight.grad is None else weight.grad.cpu()
+        return total.detach().cpu()
 
     search.step(loss)
+    with torch.no_grad():
+        torch._foreach_copy_(learned, copies)
     head.float().to(home).requires_grad_(False)
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cloze.data.images import decode
 from cloze.data.images.decode import check_image_size, convert_image, decode_image, encode_png
-from cloze.errors import InputError
+from cloze.errors import InputError, MissingExtraError
 from helpers import raises
 
 RED = (200, 30, 30)
@@ -115,3 +115,16 @@ def test_the_center_is_kept_or_refused_if_it_would_be_enormous():
     with raises(InputError, "40 × 10", fix="smaller"):
         check_image_size(save(image), "x", 399)
     check_image_size(save(image), "x", 400)
+
+
+def test_png_files_are_written_without_pillow(monkeypatch):
+    def fail():
+        raise MissingExtraError("images", extra="images")
+
+    rng = np.random.default_rng(0)
+    for shape in ((5, 7, 3), (1, 1, 3), (64, 16, 3)):
+        pixels = rng.integers(0, 256, shape, np.uint8)
+        with monkeypatch.context() as patch:
+            patch.setattr(decode, "_import_pillow", fail)
+            file = encode_png(pixels)
+        assert np.array_equal(decode_image(file, "x"), pixels)
