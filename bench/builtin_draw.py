@@ -57,8 +57,8 @@ TEXTS = [
     ),
 ]
 LIMITATIONS = [
-    "The model draws small pictures of single objects; it knows no photographs, no people and no "
-    "text in pictures.",
+    "The model draws small pictures of single things and people in the style of OpenMoji, and "
+    "colored shapes; it knows no photographs and no text in pictures.",
     "It was trained for minutes on a few thousand pictures. Texts unlike their captions give "
     "unrelated pictures.",
 ]

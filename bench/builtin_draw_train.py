@@ -8,8 +8,8 @@ OPENMOJI is a folder with color_72x72.tar.xz and openmoji.json.xz. Each of its p
 with several captions: its name, with and without an article, and with some of its tags. Of people
 in five skin tones each single tone is there once, with its name alone, so that they are a tenth of
 the emoji; combinations of two tones, logos of companies and letters are left out. Drawings of the
-project's script with exact captions are added (--drawings). Emoji are not held out: the model is
-to draw them by their names. Of the drawings a twentieth is held out.
+project's script with exact captions are added (--drawings). Nothing is held out: the model is to
+draw emoji by their names, and the last weights are kept.
 
 Writes details.json into the run: how often a classifier (see bench/draw_classifier.py) says that
 the sample of a drawing's caption has the color, shape, count and position asked for; and how often
@@ -42,7 +42,6 @@ from cloze.tasks.image_batches import to_pixels
 from cloze.tasks.pictures import save_grid
 from common import pretrain_images
 
-GROUP = "openmoji"  # of all emoji: the hash of this name puts them into the training set
 COPIES = 2  # of each picture with its name, and with its name and an article
 NUM_TAGS = 3
 LEFT_OUT = {"brand", "regional-indicator", "skin-tone", "hair-style"}  # subgroups
@@ -55,7 +54,7 @@ PROMPTS = (
     *("a butterfly", "a snail", "a tree", "a rose", "a sunflower", "a mushroom", "a cactus"),
     *("a red apple", "a green apple", "a banana", "a strawberry", "a pizza", "a hamburger"),
     *("a cup of tea", "a birthday cake", "an ice cream", "a smiling face", "a crying face"),
-    *("an angry face", "a face with sunglasses", "a ghost", "a robot", "an alien", "a skull"),
+    *("an angry face", "a face with sunglasses", "a ghost", "a robot", "an alien"),
     *("a castle", "a car", "a red car", "a bus", "a bicycle", "an airplane", "a rocket", "a ship"),
     *(
         "the sun",
@@ -149,7 +148,7 @@ def read_emoji(folder: Path, size: int, every: int = 1) -> list[Emoji]:
 def make_examples(emoji: Sequence[Emoji], given: argparse.Namespace) -> list[ImageExample]:
     rng = np.random.default_rng(SEED)
     found = [
-        ImageExample(f"{one.name} {number}", one.pixels, caption, GROUP)
+        ImageExample(f"{one.name} {number}", one.pixels, caption, one.name)
         for one in emoji
         for number, caption in enumerate(one.list_captions(rng))
     ]
@@ -286,11 +285,10 @@ def main() -> None:
     if given.stage != "evaluate":
         settings: dict[str, Any] = {
             "model.image_size": given.size,
-            "data.hold_out": 0.05,
+            "data.hold_out": 0.0,
             "data.keyword_prob": 0.0,
             "run.batch_size": given.batch_size,
             "run.autoencoder_fraction": 0.2,
-            "run.eval_every": 2 if given.tiny else 500,
             "run.log_every": 1 if given.tiny else 50,
             "run.save_minutes": 1000.0,
         }

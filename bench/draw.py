@@ -84,6 +84,8 @@ def train(
         "data.hold_out": HOLD_OUT,
         "run.batch_size": given.batch_size,
     }
+    if name.startswith("openmoji"):
+        settings["data.keyword_prob"] = 0.0  # so that each name is encoded once
     if name.endswith("pixels"):
         settings["model.latent_channels"] = 0
     examples = read_examples()
