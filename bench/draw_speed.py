@@ -1,12 +1,12 @@
-"""What makes training steps of a diffusion model fast: CUDA graphs, stored texts, norms, batches.
+"""What makes training steps of a diffusion model fast: CUDA graphs, stored texts, larger batches.
 
     PYTHONPATH=src python bench/draw_speed.py --device cuda --json speed.json
 
 Times training steps of random weights on random images with captions of drawings, each variant for
-some seconds, in latents and in pixels. `plain` runs one kernel after another, encodes the captions
-in every step and computes norms in float32, as autocast does; each further variant changes one
-thing more. Prints milliseconds per step, images per second, the first and the last loss (the same
-for all variants of a space up to rounding), and with `--profile` the kernels that take longest.
+some seconds, in latents and in pixels. `plain` runs one kernel after another and encodes the
+captions in every step; each further variant changes one thing more. Prints milliseconds per step,
+images per second, the first and the last loss (the same for all variants of a space up to
+rounding), and with `--profile` the kernels that take longest.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from cloze.data.images.image_set import ImageBatches, ImageSet
 from cloze.make.stored_images import store_texts
 from cloze.models.configs.diffusion import DiffusionConfig
 from cloze.models.configs.nested import NestedConfig
-from cloze.nn.image_layers import ImageNorm
 from cloze.objectives.core import Learner
 from cloze.objectives.diffusion import DIFFUSION_LOSS, diffusion_objective
 from cloze.train.averaging import WeightEMA
@@ -52,7 +51,6 @@ class Variant:
     name: str
     has_graphs: bool = False
     has_stored_texts: bool = False
-    upcast: bool = True
     tune: bool = False
     factor: int = 1  # of the batch size
 
@@ -60,10 +58,9 @@ class Variant:
 PLAIN = Variant("plain")
 GRAPHS = replace(PLAIN, name="CUDA graphs", has_graphs=True)
 TEXTS = replace(GRAPHS, name="stored texts", has_stored_texts=True)
-NORMS = replace(TEXTS, name="norms in bfloat16", upcast=False)
-TUNED = replace(NORMS, name="cuDNN benchmark", tune=True)
-LARGE = replace(NORMS, name="twice the batch", factor=2)
-VARIANTS = (PLAIN, GRAPHS, TEXTS, NORMS, LARGE, TUNED)
+TUNED = replace(TEXTS, name="cuDNN benchmark", tune=True)
+LARGE = replace(TEXTS, name="twice the batch", factor=2)
+VARIANTS = (PLAIN, GRAPHS, TEXTS, LARGE, TUNED)
 
 
 def make_model(space: str, given: argparse.Namespace) -> Model:
@@ -86,9 +83,6 @@ def make_steps(
 ) -> tuple[Iterator[Step], CUDAGraphCache]:
     """Training steps without end, with the average of the weights as in a run."""
     module, device = model.module, torch.device(given.device)
-    for part in module.modules():
-        if isinstance(part, ImageNorm):
-            part.upcast = variant.upcast
     captions = list_captions()
     images = ImageSet(
         np.zeros((len(captions), 1, 1, 3), np.uint8), captions, captions, [[] for _ in captions]
@@ -163,7 +157,7 @@ def measure(space: str, variant: Variant, given: argparse.Namespace) -> dict[str
     if given.device.startswith("cuda"):
         row["gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
         torch.cuda.reset_peak_memory_stats()
-    if given.profile and variant in (PLAIN, NORMS):
+    if given.profile and variant in (PLAIN, TEXTS):
         try:
             row["kernels"] = profile_steps(steps)
         except RuntimeError as error:  # without the right to profile

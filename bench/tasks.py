@@ -93,7 +93,7 @@ def run_job(job: Job, args: argparse.Namespace) -> dict[str, Any]:
         row["error"] = done.stderr[-500:]
     else:
         said = json.loads(done.stdout)
-        row |= {key: said[key] for key in ("score", "scores", "measure")}
+        row |= {key: said[key] for key in ("score", "scores", "metric")}
     print(json.dumps(row), flush=True)
     return row
 

@@ -38,7 +38,6 @@ from cloze.make.recipe.run import run_fingerprint
 from cloze.make.stored_images import store_latents, store_pixels, store_texts
 from cloze.models.configs.nested import NestedConfig
 from cloze.models.diffusion import Diffusion
-from cloze.nn.image_layers import ImageNorm
 from cloze.objectives.core import Learner, Objective
 from cloze.objectives.diffusion import (
     AUTOENCODER_LOSS,
@@ -141,9 +140,6 @@ class _Run:
         model = Model.from_config(config, tokenizer, rng=rng)
         module = model.module
         module.requires_grad_(False)
-        for part in module.modules():
-            if isinstance(part, ImageNorm):
-                part.upcast = self.recipe.run.upcast_norms
         if text is not None:
             copy_text_encoder(module.text_encoder, text)
         return model

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.nn.image_layers import Downsample, ImageNorm, ResBlock, SourceAttention, Upsample
+from cloze.nn.image_layers import Downsample, ResBlock, SourceAttention, Upsample
 
 _LOG_VARIANCE = (-30.0, 20.0)  # limits, so that its exponential is finite
 
@@ -30,7 +30,7 @@ class PositionAttention(nn.Module):
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = ImageNorm(groups, channels, eps=1e-6)
+        self.norm = nn.GroupNorm(groups, channels, eps=1e-6)
         self.attention = SourceAttention(channels, 1, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class ImageEncoder(nn.Sequential):
             parts += [Downsample(width)] if index + 1 < len(channels) else []
         last = channels[-1]
         parts += [PositionAttention(last, groups), ResBlock(last, last, groups=groups)]
-        parts += [ImageNorm(groups, last), nn.SiLU()]
+        parts += [nn.GroupNorm(groups, last), nn.SiLU()]
         super().__init__(*parts, nn.Conv2d(last, 2 * latent_channels, 3, padding=1))
 
 
@@ -112,7 +112,7 @@ class ImageDecoder(nn.Sequential):
             parts += [ResBlock(before, width, groups=groups, norm_eps=1e-6)]
             parts += [Upsample(width)] if index + 1 < len(channels) else []
         first = channels[0]
-        parts += [ImageNorm(groups, first), nn.SiLU()]
+        parts += [nn.GroupNorm(groups, first), nn.SiLU()]
         super().__init__(*parts, nn.Conv2d(first, image_channels, 3, padding=1))
 
 

@@ -38,23 +38,6 @@ class TimeEmbedding(nn.Module):
         return self.out(F.silu(self.up(embedded)))
 
 
-class ImageNorm(nn.GroupNorm):
-    """Group normalization, which in mixed precision reads and writes the lower one.
-
-    Autocast would convert its input to float32 and its output back, which takes longer than the
-    norm itself. Means and variances are computed in float32 in any case.
-    """
-
-    upcast = False  # convert as autocast does
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.upcast or x.dtype not in (torch.bfloat16, torch.float16):
-            return super().forward(x)
-        with torch.autocast(x.device.type, enabled=False):
-            weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
-            return F.group_norm(x, self.num_groups, weight, bias, self.eps)
-
-
 class ResBlock(nn.Module):
     """skip(x) + conv(silu(norm(conv(silu(norm(x))) + time))).  Ho et al. 2020, appendix B."""
 
@@ -69,10 +52,10 @@ class ResBlock(nn.Module):
         norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.norm1 = ImageNorm(groups, in_channels, eps=norm_eps)
+        self.norm1 = nn.GroupNorm(groups, in_channels, eps=norm_eps)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.time = None if time_size is None else nn.Linear(time_size, out_channels)
-        self.norm2 = ImageNorm(groups, out_channels, eps=norm_eps)
+        self.norm2 = nn.GroupNorm(groups, out_channels, eps=norm_eps)
         self.dropout = Dropout(dropout)
         self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1)
         is_same = in_channels == out_channels
@@ -164,7 +147,7 @@ class SpatialTransformer(nn.Module):
         self, channels: int, num_heads: int, text_size: int | None, *, groups: int, depth: int = 1
     ) -> None:
         super().__init__()
-        self.norm = ImageNorm(groups, channels, eps=1e-6)
+        self.norm = nn.GroupNorm(groups, channels, eps=1e-6)
         self.project_in = nn.Linear(channels, channels)
         self.blocks = nn.ModuleList(TextBlock(channels, num_heads, text_size) for _ in range(depth))
         self.project_out = nn.Linear(channels, channels)

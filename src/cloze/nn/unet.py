@@ -11,14 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.nn.image_layers import (
-    Downsample,
-    ImageNorm,
-    ResBlock,
-    SpatialTransformer,
-    TimeEmbedding,
-    Upsample,
-)
+from cloze.nn.image_layers import Downsample, ResBlock, SpatialTransformer, TimeEmbedding, Upsample
 
 
 class Stage(nn.Module):
@@ -111,7 +104,7 @@ class UNet(nn.Module):
                 pairs.append((before + skips.pop(), width))
                 before = width
             self.up.append(stage(index, pairs, Upsample))
-        self.norm_out = ImageNorm(groups, first, eps=1e-5)
+        self.norm_out = nn.GroupNorm(groups, first, eps=1e-5)
         self.conv_out = nn.Conv2d(first, image_channels, 3, padding=1)
 
     def forward(

@@ -12,7 +12,6 @@ from cloze.errors import ConfigError
 from cloze.make import stored_images
 from cloze.make.diffusion import AUTOENCODER
 from cloze.make.stored_images import store_latents, store_texts
-from cloze.nn.image_layers import ImageNorm
 from cloze.objectives.diffusion import (
     diffusion_objective,
     place_images,
@@ -185,19 +184,6 @@ def test_stored_texts_can_be_turned_off(tmp_path, text_encoder):
         train(folders[-1], text_encoder, settings={"run.store_texts": is_on})
     first, second = (weights_of(one) for one in folders)
     assert all(torch.allclose(first[name], second[name], atol=1e-3) for name in first)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_norms_keep_the_type_of_their_input(dtype):
-    norm, x = ImageNorm(2, 8), torch.randn(3, 8, 4, 4, generator=torch.Generator().manual_seed(0))
-    torch.nn.init.uniform_(norm.weight)
-    expected = torch.nn.GroupNorm.forward(norm, x)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = norm(x.to(dtype))
-        found.float().sum().backward()
-    assert found.dtype == dtype
-    assert torch.allclose(found.float(), expected, atol=0.05)
-    assert norm.weight.grad.dtype == torch.float32
 
 
 def test_the_loss_falls_and_the_average_follows(tmp_path, text_encoder):

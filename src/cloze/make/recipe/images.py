@@ -155,9 +155,6 @@ class DiffusionRun(ImageRun):
             "added and all fit into memory"
         ),
     ] = True
-    upcast_norms: Annotated[
-        bool, Help("Compute group norms in float32 when training in bfloat16 (slower)")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
