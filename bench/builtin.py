@@ -1,7 +1,7 @@
 """Make the built-in model from the folder of a run: float8 weights and a model card.
 
-    python bench/builtin.py runs/cloze-en --fit text/*.txt.xz --scores scores.json \\
-        --machine "one NVIDIA H200"
+    python bench/builtin.py runs/cloze-en --earlier runs/first runs/second --fit text/*.txt.xz \\
+        --scores scores.json --machine "one NVIDIA H200"
 
 writes src/cloze/builtin/cloze-en, at most 24 MB in total. Scores are a JSON object of names and
 fractions ({"SST-2 dev, accuracy": 0.9}); `--storage` is the result of `bench/storage.py` in words.
@@ -38,11 +38,18 @@ TEXTS = [
         source="Project Gutenberg, https://www.gutenberg.org",
     ),
 ]
+SUMMARY = (
+    "A small English encoder that is part of the cloze package. It predicts masked tokens, "
+    "computes embeddings for search and similarity, and is a base model for fine-tuning, without "
+    "a download."
+)
 LIMITATIONS = [
     "The training text is an encyclopedia of 2015 and old books, in lower case; the model knows "
     "nothing newer, no other language and no code.",
-    "The model is small and was trained for ten minutes. For sentence embeddings and difficult "
-    "tasks, larger models that were trained longer are better.",
+    "The model is small and was trained for 13 minutes. For search, similarity and difficult "
+    "tasks, models that were trained longer are better.",
+    "It was trained contrastively on titles, sentences and paragraphs of Wikipedia, without "
+    "labelled data. It predicts masked words a little worse than before that run.",
 ]
 
 
@@ -66,8 +73,7 @@ def main() -> None:
     parser.add_argument("--force", action="store_true")
     given = parser.parse_args()
     facts = ModelFacts(
-        summary="A small English encoder that is part of the cloze package. It predicts masked "
-        "tokens, computes embeddings and is a base model for fine-tuning, without a download.",
+        summary=SUMMARY,
         texts=TEXTS,
         machine=given.machine,
         limitations=LIMITATIONS,

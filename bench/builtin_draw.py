@@ -46,9 +46,10 @@ SUMMARY = (
 )
 TEXTS = [
     TrainingText(
-        name="OpenMoji, pictures and names",
-        licence="CC BY-SA 4.0",
-        source="the authors of OpenMoji, https://openmoji.org",
+        name="OpenMoji, pictures and names; scaled to 64 × 64 pixels, on white",
+        licence="[CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/)",
+        source="All emojis designed by OpenMoji – the open-source emoji and icon project, "
+        "https://openmoji.org",
     ),
     TrainingText(
         name="Drawings of colored shapes",

@@ -5,7 +5,7 @@ Every operation is a function, and inference functions are also methods of a loa
     import cloze
 
     model = cloze.load("cloze-en")
-    model.fill("The capital of France is [MASK].")  # the same as cloze.fill(model, ...)
+    model.fill("In winter the lake is covered with [MASK].")  # the same as cloze.fill(model, ...)
 
 The functions are listed in `__init__.pyi`, where type checkers and editors find them. Their modules
 are imported when a function is first used, so `import cloze` takes a few milliseconds.

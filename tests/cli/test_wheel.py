@@ -60,7 +60,7 @@ def test_the_wheel_has_every_file_of_the_package(dist):
     source = ROOT / "src"
     with zipfile.ZipFile(wheel) as archive:
         contents = {name for name in archive.namelist() if ".dist-info/" not in name}
-        for path in (source / "cloze" / "builtin").glob("*/*"):
+        for path in filter(Path.is_file, (source / "cloze" / "builtin").glob("*/**/*")):
             name = path.relative_to(source).as_posix()
             assert archive.read(name) == path.read_bytes(), name
     files = {
@@ -84,7 +84,7 @@ def test_the_metadata_are_complete(dist):
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert found["Name"] == "cloze"
     assert found["Summary"] == declared["description"]
-    assert found["License-Expression"] == "Apache-2.0"
+    assert found["License-Expression"] == "Apache-2.0 AND CC-BY-SA-4.0"
     assert found["Author"] == "cloze developers"
     assert set(found["Keywords"].split(",")) == set(declared["keywords"])
     assert found["Description-Content-Type"] == "text/markdown"

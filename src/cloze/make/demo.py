@@ -41,7 +41,7 @@ NUM_DEV = 6  # sentences of each topic that the classifier is evaluated on
 TOP = 3  # predictions and neighbours that are shown
 
 MASKED_SENTENCES = (
-    "The capital of France is [MASK].",
+    "In winter the lake is covered with [MASK].",
     "She opened the door and [MASK] into the garden.",
     "It was so cold that the river had turned to [MASK].",
     "He is the [MASK] of a small village in the mountains.",

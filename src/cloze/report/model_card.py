@@ -38,7 +38,7 @@ _EXAMPLES = {
     "translate": ("translation", 'translate("A sentence.")'),
     "summarize": ("summarization", 'summarize("A long text.")'),
     "generate": ("text-generation", 'generate("The start of a text")'),
-    "fill": ("fill-mask", 'fill("The capital of France is [MASK].")'),
+    "fill": ("fill-mask", 'fill("In winter the lake is covered with [MASK].")'),
     "similar": ("feature-extraction", 'similar("word")'),
     "embed": ("feature-extraction", 'embed(["A text."])'),
 }
@@ -240,13 +240,13 @@ def _front_matter(found: Info, facts: ModelFacts) -> str:
 def _usage_example(name: str, found: Info) -> str:
     example = find_image_example(found)
     if example is not None:
-        calls = "\n".join(f"model.{call}" for call in example.calls)
+        examples = "\n".join(f"model.{call}" for call in example.calls)
         return (
             f"```\n{example.command.format(name)}\n```\n\n"
-            f'```python\nimport cloze\n\nmodel = cloze.load("{name}")\n{calls}\n```'
+            f'```python\nimport cloze\n\nmodel = cloze.load("{name}")\n{examples}\n```'
         )
     fills = "fill" in found.capabilities
-    sentence = "The capital of France is [MASK]."
+    sentence = "In winter the lake is covered with [MASK]."
     command = f'cloze fill {name} "{sentence}"' if fills else f'cloze embed {name} "A text."'
     calls = [f'cloze.fill(model, "{sentence}")'] if fills else ['cloze.embed(model, ["A text."])']
     if fills and found.pooling is not None:

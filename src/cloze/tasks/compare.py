@@ -36,7 +36,12 @@ from cloze.tasks.evaluate_labelled import (
 )
 from cloze.tasks.evaluate_word_vectors import has_text_pairs, score_word_vectors
 from cloze.tasks.evaluation import Evaluation
-from cloze.tasks.evaluation_kind import KINDS, check_options, evaluation_kind
+from cloze.tasks.evaluation_kind import (
+    KINDS,
+    check_options,
+    evaluation_kind,
+    fills_and_embeds,
+)
 from cloze.tasks.inputs import open_language_model, resolve_model, warn_truncated
 from cloze.tasks.scored_predictions import OnBadRow
 
@@ -107,7 +112,7 @@ def compare(
     first = next(iter(opened.values()))
     if isinstance(first, Model):
         check_capability(first, "compare")
-    kinds = {name: evaluation_kind(model, **columns) for name, model in opened.items()}
+    kinds = _find_kinds(opened, data, columns)
     kind = "similarity" if _compares_vectors(opened, kinds, data) else _check_same_kind(kinds)
     options: dict[str, Any] = {
         "truncation": truncation,
@@ -199,6 +204,17 @@ def _open_models(models: Models, device: str | None, dtype: str) -> dict[str, An
         else resolve_model(one)
         for name, one in named.items()
     }
+
+
+def _find_kinds(
+    models: Mapping[str, Any], data: Data, columns: Mapping[str, Any]
+) -> dict[str, str]:
+    """How each model is evaluated on the data, as in `evaluate`."""
+    kinds = {name: evaluation_kind(model, **columns) for name, model in models.items()}
+    both = [name for name, model in models.items() if fills_and_embeds(model, **columns)]
+    if both and not has_text_pairs(data):
+        kinds |= dict.fromkeys(both, "masked")
+    return kinds
 
 
 def _compares_vectors(models: Mapping[str, Any], kinds: Mapping[str, str], data: Data) -> bool:

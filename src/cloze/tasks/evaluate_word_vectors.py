@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.model import Model
+from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.tables import read_text_examples
 from cloze.data.parallel_text import read_all_lines
 from cloze.data.sources import as_list, is_stream, store_streams
@@ -95,10 +96,13 @@ def has_text_pairs(data: Any) -> bool:  # noqa: ANN401 (as of `evaluate`)
     sources = as_list(data)
     if any(is_stream(one) for one in sources):
         return False
-    try:
-        examples = list(islice(read_text_examples(sources, is_regression=True), FIRST_ROWS))
-    except InputError:
-        return False
+    if sources and isinstance(sources[0], TextExample):
+        examples = sources[:FIRST_ROWS]
+    else:
+        try:
+            examples = list(islice(read_text_examples(sources, is_regression=True), FIRST_ROWS))
+        except InputError:
+            return False
     sides = [side.strip() for one in examples if one.pair for side in (one.text, one.pair)]
     return any(" " in side for side in sides)
 

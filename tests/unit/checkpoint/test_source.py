@@ -115,13 +115,21 @@ def test_all_built_in_models_fit_into_a_wheel():
     assert sum(path.stat().st_size for path in files if path.is_file()) <= ROOM_OF_ALL
 
 
-def test_cloze_en_fills_masks():
+def test_cloze_en_fills_masks_and_compares_texts():
     model = cloze.load("cloze-en")
-    assert cloze.fill(model, "The capital of France is [MASK].").best.endswith("paris.")
+    assert cloze.fill(model, "In winter the lake is covered with [MASK].").best.endswith("snow.")
     assert cloze.fill(model, "She is one [MASK] the best.").masks[0].predictions[0].word == "of"
     music, tune, shares = cloze.embed(
         model,
         ["A man plays a guitar.", "Someone is playing an instrument.", "Stocks fell on Friday."],
-        normalize=True,
     )
-    assert music @ tune > music @ shares + 0.05
+    assert music @ music == pytest.approx(1.0, abs=1e-5)
+    assert music @ tune > music @ shares + 0.3
+
+
+def test_cloze_draw_draws_the_same_picture_with_the_same_seed():
+    model = cloze.load("cloze-draw")
+    pictures = [cloze.draw(model, "a red heart", steps=3, seed=seed).pixels for seed in (1, 1, 2)]
+    assert {one.shape for one in pictures} == {(64, 64, 3)}
+    assert np.array_equal(*pictures[:2])
+    assert not np.array_equal(*pictures[1:])

@@ -28,7 +28,7 @@ def test_with_a_built_in_model(place, capsys):
     command(out=place / "out", minutes=0.005, quiet=True)
     said = capsys.readouterr().out
     for fact in (
-        "sentence\twords\nThe capital of France is [MASK].\t",
+        "sentence\twords\nIn winter the lake is covered with [MASK].\t",
         f"{QUERIES[0]}\tcosine\n",
         f"of 12 new sentences; try: cloze classify {place / 'out' / 'topics'} ",
         "trained\t",

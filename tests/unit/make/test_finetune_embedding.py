@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.checkpoint.model import Model
+from cloze.data.labelled.examples import TextExample
 from cloze.data.text_pairs import load_text_pairs
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
@@ -108,6 +109,22 @@ def test_the_masked_lm_is_evaluated_on_text(trained, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the cat sat . a b c d e f\n" * 20)
     assert cloze.evaluate(out, text).kind == "masked"
+    for others in (base(), cloze.load(out)):  # neither has masked tokens in common with it
+        with raises(InputError, "masked", fix="--pair-column"):
+            cloze.compare({"one": others, "two": cloze.load(out)}, text)
+
+
+def test_folders_with_a_masked_lm_are_compared_on_pairs(trained):
+    out, _ = trained
+    rows = [{"sentence1": a, "sentence2": b, "score": s} for a, b, s in scored(30)]
+    examples = [TextExample(text=a, pair=b, label=s) for a, b, s in scored(30)]
+    found = [
+        cloze.compare({"one": base(), "two": cloze.load(out)}, data, resamples=2)
+        for data in (rows, examples)
+    ]
+    one, two = ([entry.evaluation.scores for entry in each.entries] for each in found)
+    assert one == two
+    assert cloze.evaluate(out, examples).scores == cloze.evaluate(out, rows).scores
 
 
 def test_resuming_is_exact(tmp_path):

@@ -82,7 +82,7 @@ def test_everything_that_was_measured_is_told(run, model):
     text = build_model_card(run, model, ABOUT, {"SST-2 dev": 0.895, "STS-B dev": "82.1 ± 0.3"})
     for fact in (
         "# cloze-xx\n\nA model to test with.",
-        'cloze fill cloze-xx "The capital of France is [MASK]."',
+        'cloze fill cloze-xx "In winter the lake is covered with [MASK]."',
         "- ModernBertForMaskedLM: 2 layers, hidden size 16, 2 heads; ",
         "- 25 tokens (wordpiece, uncased)",
         "values as F8_E4M3); 0.1 points lost",

@@ -305,7 +305,7 @@ def test_a_word_has_one_static_vector_and_one_in_each_context(word, texts):
         return float(first @ second)
 
     assert cosine("embeddings") == pytest.approx(1, abs=1e-5)
-    assert cosine("last") < 0.8
+    assert cosine("last") < 0.9
     words = WordVectors(vectors=np.eye(2, 3, dtype=np.float32), words=("python", "stick"))
     one, other = (words[word] for _ in texts)  # there is nothing else to look up by
     assert (one == other).all()
