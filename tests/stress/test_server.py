@@ -78,8 +78,9 @@ def test_500_requests_in_flight_survive_sigterm(workers):
             accepted = 0
             while accepted < 500:  # in the queue, or answered
                 await asyncio.sleep(0.2)
-                tokens = await asyncio.to_thread(read_metric, url, "cloze_queue_tokens")
+                # counted first: what is answered meanwhile must not be counted twice
                 answered = sum(task.done() for task in tasks)
+                tokens = await asyncio.to_thread(read_metric, url, "cloze_queue_tokens")
                 accepted = answered + round(tokens / cost)
             process.send_signal(signal.SIGTERM)
             waiting = sum(not task.done() for task in tasks)
