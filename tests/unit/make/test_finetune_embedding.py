@@ -16,8 +16,8 @@ from cloze.data.labelled.examples import TextExample
 from cloze.data.text_pairs import load_text_pairs
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
+from cloze.make.finetune.epoch_order import EpochOrder
 from cloze.make.finetune.hard_negatives import mine_negatives
-from cloze.make.finetune.labelled import EpochOrder
 from cloze.make.recipe.embedding import EmbeddingRun
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.gpt import GPT2Config

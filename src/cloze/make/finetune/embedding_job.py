@@ -31,8 +31,8 @@ from cloze.make.finetune.embedding_evaluation import (
     embed_texts,
     find_neighbours,
 )
+from cloze.make.finetune.epoch_order import EpochOrder
 from cloze.make.finetune.hard_negatives import add_negatives, mine_negatives
-from cloze.make.finetune.labelled import EpochOrder
 from cloze.make.recipe.embedding import EmbeddingRecipe
 from cloze.make.recipe.run import run_fingerprint
 from cloze.objectives.contrastive import (

@@ -23,8 +23,8 @@ from cloze.config import to_mapping
 from cloze.data.batch import Ints
 from cloze.data.labelled.batch import EncodedExample
 from cloze.make.best_model import fit_best, new_state
+from cloze.make.finetune.epoch_order import EpochOrder
 from cloze.make.finetune.labelled import (
-    EpochOrder,
     Labelled,
     choose_label_thresholds,
     class_weights,

@@ -28,8 +28,8 @@ from cloze.make.finetune.causal import (
     lm_weight,
     without_training_heads,
 )
+from cloze.make.finetune.epoch_order import EpochOrder
 from cloze.make.finetune.labelled import (
-    EpochOrder,
     Labelled,
     adapt_model,
     choose_label_thresholds,
