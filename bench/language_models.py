@@ -1,6 +1,7 @@
 """AWD-LSTM and GPT over whole words: perplexity and bits per byte, on the same words and text.
 
     python bench/language_models.py wiki-awd wiki-gpt ptb-gpt --data DATA --out OUT
+    python bench/language_models.py wiki-awd --out OUT --minutes 20 --set model.hidden_size=384
     python bench/language_models.py wiki-awd wiki-gpt ptb-gpt --rehearse --out OUT   # on a CPU
 
 | run | model | text |
@@ -30,6 +31,7 @@ import torch
 from rich.table import Table
 
 import cloze
+from cloze.config import parse_settings
 from cloze.decode.language import language_model
 from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer, train_whitespace_tokenizer
@@ -169,7 +171,7 @@ def settings_of(name: str, given: argparse.Namespace) -> dict[str, Any]:
     elif given.minutes:
         settings = {key: settings[key] for key in settings if key not in _BUDGETS}
         settings["run.minutes"] = given.minutes
-    return settings
+    return settings | parse_settings(given.settings)
 
 
 _BUDGETS = ("run.minutes", "run.epochs")
@@ -186,6 +188,7 @@ def train_lstm(name: str, text: Text, given: argparse.Namespace) -> dict[str, An
         "awd-lstm",
         settings=settings,
         dev=str(dev),
+        dtype=given.dtype or "float32",
         device=given.device,
         force=True,
         progress=False,
@@ -207,7 +210,7 @@ def train_gpt(name: str, text: Text, given: argparse.Namespace) -> dict[str, Any
         out,
         "gpt",
         settings={**settings_of(name, given), "vocabulary.folder": str(folder / "words")},
-        dtype="float32" if given.rehearse else "bfloat16",
+        dtype=given.dtype or ("float32" if given.rehearse else "bfloat16"),
         device=given.device,
         force=True,
         progress=False,
@@ -241,7 +244,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, help="of each run (default: its own budget)")
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="of each run")
     parser.add_argument("--device", default=None)
+    parser.add_argument("--dtype", help="(default float32 of an LSTM, bfloat16 of a GPT)")
     parser.add_argument("--rehearse", action="store_true", help="a part of the text, on a CPU")
     given = parser.parse_args()
     given.device = "cpu" if given.rehearse else given.device

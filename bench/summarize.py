@@ -2,6 +2,7 @@
 
     python bench/summarize.py --out OUT             # all of it: about 20 minutes on one H200
     python bench/summarize.py --out OUT --only decoder/all gpt/all gpt/100 --jobs 2
+    python bench/summarize.py --out OUT --hidden-size 256 --layers 6 --epoch-scale 0.4  # on a CPU
     python bench/summarize.py --out OUT --rehearse  # tiny models on a CPU
 
 | run | model |
@@ -45,23 +46,18 @@ from common import DATA, print_result, versions
 SIZES = ("100", "400", "all")
 MODELS = ("decoder", "gpt", "gpt-lead", "transformer", "transformer-lead")
 EPOCHS = {"100": 30.0, "400": 20.0, "all": 12.0}
-DECODER_SHAPE = {
-    "model.hidden_size": 512,
-    "model.num_layers": 8,
-    "model.num_heads": 8,
-    "model.intermediate_size": 2048,
-    "model.max_positions": 1024,
-}
-TRANSFORMER_SHAPE = {
-    "model.hidden_size": 512,
-    "model.num_layers": 4,
-    "model.num_heads": 8,
-    "model.intermediate_size": 1536,
-    "model.dropout": 0.1,
-}
 TINY = {"model.hidden_size": 32, "model.num_layers": 2, "model.num_heads": 2}
 TINY["model.intermediate_size"] = 64
 EVALUATIONS = 4  # of a run, on dev
+PRETRAINING = {
+    "cuda": {"run.batch_tokens": 65_536},
+    # few tokens are read: many small steps, most of them with short sequences
+    "cpu": {
+        "run.batch_tokens": 1024,
+        "sampling.phase1_max_length": 128,
+        "sampling.phase1_fraction": 0.8,
+    },
+}
 
 
 def print_event(**what: Any) -> None:
@@ -95,7 +91,7 @@ def write_parts(given: argparse.Namespace) -> None:
         lines = [json.dumps(row, ensure_ascii=False) for row in chosen]
         (folder / f"{part}.jsonl").write_text("\n".join(lines), "utf-8")
         print_event(part=part, articles=len(chosen))
-    for name in given.text:
+    for name in dict.fromkeys([*given.text, *given.lead_text]):
         with lzma.open(given.data / "text" / f"{name}.txt.xz", "rt", encoding="utf-8") as file:
             text = file.read(2_000_000 if given.rehearse else -1)
         (folder / f"{name}.txt").write_text(text[:100_000] if given.rehearse else text, "utf-8")
@@ -117,22 +113,42 @@ def take_articles(given: argparse.Namespace, size: str) -> Path:
 
 def run_settings(given: argparse.Namespace, epochs: float | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"run.device": given.device, "run.seed": given.seed}
-    if given.device == "cuda":
-        settings["run.dtype"] = "bf16"
+    settings["run.dtype"] = given.dtype
     if given.rehearse:
         return settings | {"run.steps": 3, "run.eval_every": 3, "run.batch_tokens": 2048}
     settings["run.batch_tokens"] = 16_384
     if epochs:
+        epochs *= given.epoch_scale
         settings |= {"run.epochs": epochs, "run.evals_per_epoch": EVALUATIONS / epochs}
     return settings
 
 
 def shape_settings(given: argparse.Namespace, model: str) -> dict[str, Any]:
     """The sizes of a new model, and the vocabulary of the GPT."""
-    shape: dict[str, Any] = dict(DECODER_SHAPE if model == "decoder" else TRANSFORMER_SHAPE)
-    if given.rehearse:
-        shape |= TINY
+    shape = decoder_shape(given) if model == "decoder" else transformer_shape(given)
     return shape | {"vocabulary.folder": str(given.out / "gpt")}
+
+
+def decoder_shape(given: argparse.Namespace) -> dict[str, Any]:
+    size = given.hidden_size
+    shape: dict[str, Any] = {
+        "model.hidden_size": size,
+        "model.num_layers": given.layers,
+        "model.num_heads": size // 64,
+        "model.intermediate_size": 4 * size,
+        "model.max_positions": 1024,
+    }
+    return shape | (TINY if given.rehearse else {})
+
+
+def transformer_shape(given: argparse.Namespace) -> dict[str, Any]:
+    """Half the layers of a decoder on each side, whose feed-forward networks are smaller."""
+    shape = decoder_shape(given)
+    del shape["model.max_positions"]
+    if not given.rehearse:
+        shape["model.num_layers"] = given.layers // 2
+        shape["model.intermediate_size"] = 3 * given.hidden_size
+    return shape | {"model.dropout": 0.1}
 
 
 def pretrain_gpt(given: argparse.Namespace) -> None:
@@ -141,18 +157,17 @@ def pretrain_gpt(given: argparse.Namespace) -> None:
         return
     began = time.perf_counter()
     budget: dict[str, Any] = {"steps": 3} if given.rehearse else {"minutes": given.pretrain_minutes}
-    shape = DECODER_SHAPE | (TINY if given.rehearse else {})
     found = cloze.pretrain(
         [given.out / "data" / f"{name}.txt" for name in given.text],
         folder,
         "gpt",
         settings={
-            **shape,
+            **decoder_shape(given),
             "sampling.max_length": 1024,
             "vocabulary.size": 1000 if given.rehearse else 8000,
             "run.device": given.device,
-            "run.batch_tokens": 4096 if given.rehearse else 65_536,
-            **({"run.dtype": "bf16"} if given.device == "cuda" else {}),
+            **PRETRAINING[given.device],
+            "run.dtype": given.dtype,
         },
         progress=False,
         force=True,
@@ -174,7 +189,7 @@ def train_on_leads(given: argparse.Namespace, model: str) -> None:
     cloze.finetune(
         "summarize",
         given.out / "gpt" if model == "gpt" else None,
-        [given.out / "data" / f"{name}.txt" for name in given.text],
+        [given.out / "data" / f"{name}.txt" for name in given.lead_text],
         folder,
         "decoder" if model == "gpt" else "transformer",
         settings=settings,
@@ -300,18 +315,29 @@ def arguments() -> argparse.Namespace:
         "--text",
         nargs="*",
         default=["wiki-short-00", "wiki-short-01"],
-        help="to pre-train on; none if OUT/gpt is there and no leads are needed",
+        help="to pre-train on; none if OUT/gpt is there",
+    )
+    parser.add_argument(
+        "--lead-text",
+        nargs="*",
+        default=["wiki-short-00", "wiki-short-01"],
+        help="articles whose leads are summaries; none if there is no such run",
     )
     parser.add_argument("--only", nargs="+", default=[], help="runs whose names begin so")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--pretrain-minutes", type=float, default=4.0)
     parser.add_argument("--lead-minutes", type=float, default=1.5)
+    parser.add_argument("--hidden-size", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--epoch-scale", type=float, default=1.0, help="of fine-tuning")
+    parser.add_argument("--dtype", help="(default bfloat16 on a GPU)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rehearse", action="store_true", help="tiny models on a CPU")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
     on_gpu = torch.cuda.is_available() and not given.rehearse
     given.device = "cuda" if on_gpu else "cpu"
+    given.dtype = given.dtype or ("bfloat16" if on_gpu else "float32")
     return given
 
 

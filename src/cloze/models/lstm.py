@@ -46,8 +46,12 @@ class LSTM(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary: … d -> … v."""
+        return nn.functional.linear(*self.lm_head_operands(hidden))
+
+    def lm_head_operands(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors, weight and bias whose product are the logits."""
         table = self.embeddings.weight if self.output is None else self.output.weight
-        return nn.functional.linear(hidden, table, self.bias)
+        return hidden, table, self.bias
 
     def init_state(self, batch_size: int) -> State:
         """The state before the first token: zeros, l b d; of an LSTM the cell states too."""

@@ -17,6 +17,7 @@ from cloze.objectives.core import (
     cross_entropy,
     upcast_to_float32,
 )
+from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy
 
 State = tuple[Tensor, ...]
 
@@ -88,18 +89,27 @@ def language_model_objective(
         else DeviceBatch.from_batch(_get_device(model), batch)
     )
     tensors = on_device.tensors
+    targets = tensors["targets"].flatten()
     if isinstance(model, StatefulLSTM):
         hidden, raw = model(tensors["inputs"], tensors["rows"], tensors["keep_state"])
-        logits = model.model.logits(hidden.flatten(0, 1))  # (b t) v
+        loss, hits = _compute_loss(model.model, hidden.flatten(0, 1), targets)
         penalty = regularize_activations(hidden, raw, activation_penalty, temporal_penalty)
+        loss = loss + (penalty - penalty.detach())
     else:
-        logits = model(tensors["inputs"])  # b v
-        penalty = logits.new_zeros(())
-    logits, targets = upcast_to_float32(logits), tensors["targets"].flatten()
-    return {
-        LOSS_NAME: cross_entropy(logits, targets) + (penalty - penalty.detach()),
-        f"{LOSS_NAME}.accuracy": count_correct(logits, targets),
-    }
+        loss, hits = _score_logits(model(tensors["inputs"]), targets)
+    return {LOSS_NAME: loss, f"{LOSS_NAME}.accuracy": hits}
+
+
+def _compute_loss(model: RecurrentModel, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of vectors (n d), and how many targets (n) have the top logit."""
+    if hidden.is_cpu and isinstance(model, LSTM):  # a GPU has the memory for all logits
+        return fused_linear_cross_entropy(*model.lm_head_operands(hidden), targets)
+    return _score_logits(model.logits(hidden), targets)
+
+
+def _score_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    logits = upcast_to_float32(logits)
+    return cross_entropy(logits, targets), count_correct(logits, targets)
 
 
 def regularize_activations(

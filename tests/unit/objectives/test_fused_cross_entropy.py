@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from cloze.objectives import fused_cross_entropy
 from cloze.objectives.fused_cross_entropy import fused_linear_cross_entropy, fused_linear_sample
 
 
@@ -30,6 +31,26 @@ def test_loss_hits_and_gradients_equal_the_plain_ones(rows, with_bias):
     assert hits.item() == (scores.argmax(-1) == targets).sum().item()
     for a, b in zip(found, slopes, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_blocks_on_a_cpu_change_nothing(rows, monkeypatch):
+    def compute():
+        vectors, table, bias, targets = given()
+        draws = torch.rand(len(targets), generator=torch.Generator().manual_seed(1))
+        loss, hits, picks = fused_linear_sample(vectors, table, bias, targets, draws, chunk=7)
+        return [*torch.autograd.grad(loss, (vectors, table, bias)), loss, hits, picks]
+
+    expected = compute()
+    monkeypatch.setattr(fused_cross_entropy, "_CPU_BLOCK", 17 * rows)
+    for a, b in zip(compute(), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_of_equal_logits_the_first_is_the_top_one():
+    targets = torch.tensor([0, 1, 2, -100])
+    _, hits = fused_linear_cross_entropy(torch.ones(4, 1), torch.ones(3, 1), None, targets)
+    assert hits.item() == 1
 
 
 def test_loss_without_gradients():
