@@ -62,6 +62,7 @@ NO_SCHEDULE = ["schedule.shape=constant", "schedule.warmup=0", "schedule.min_fac
 IMDB: dict[str, tuple[str, list[str]]] = {
     "ulmfit": ("adapted", []),
     "scratch": ("random", [*NO_DECAY, *NO_UNFREEZING]),
+    "scratch-lower-lr": ("random", [*NO_DECAY, *NO_UNFREEZING, "optimizer.lr=0.001"]),
     "without-lm-finetuning": ("general", []),
     "without-layer-rates": ("adapted", NO_DECAY),
     "without-slanted-schedule": ("adapted", NO_SCHEDULE),
