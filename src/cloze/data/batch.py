@@ -21,6 +21,19 @@ def _make_empty() -> Ints:
     return np.zeros(0, np.int64)
 
 
+def split_evenly(sizes: Ints, parts: int) -> list[tuple[int, int]]:
+    """First and last (exclusive) of up to `parts` parts with about equal sums of sizes.
+
+    No part is empty, and there are at least two unless there is only one size.
+    """
+    starts = np.concatenate([[0], sizes.cumsum()])
+    ideal = np.arange(1, parts) * starts[-1] / parts
+    after = np.searchsorted(starts, ideal)
+    is_nearer = ideal - starts[after - 1] < starts[after] - ideal
+    inner = np.clip(after - is_nearer, 1, max(1, len(sizes) - 1))
+    return list(pairwise(np.unique([0, *inner, len(sizes)]).tolist()))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedBatch:
     """Packed sequences of the given lengths, which do not attend to each other."""
@@ -61,12 +74,7 @@ class PackedBatch:
 
     def split(self, parts: int) -> list[Self]:
         """Split into up to `parts` batches with about the same number of tokens."""
-        starts = self.starts
-        ideal = np.arange(1, parts) * len(self.input_ids) / parts
-        after = np.searchsorted(starts, ideal)
-        nearer = ideal - starts[after - 1] < starts[after] - ideal
-        borders = np.unique([0, *(after - nearer), len(self)]).tolist()
-        return [self._part(first, last) for first, last in pairwise(borders)]
+        return [self._part(*bounds) for bounds in split_evenly(self.lengths, parts)]
 
     def _part(self, first: int, last: int) -> Self:
         begin, end = self.starts[[first, last]].tolist()

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import Ints
+from cloze.data.batch import Ints, split_evenly
 from cloze.data.packing import pack_sequences
 
 LOSS_NAME = "embed"
@@ -110,11 +110,8 @@ class PairBatch:
 
     def split(self, parts: int) -> list[Self]:
         """Split into up to `parts` parts with about the same number of tokens."""
-        ends = self.lengths.cumsum()
-        ideal = np.arange(1, parts) * self.size / parts
-        starts = np.unique([0, *np.searchsorted(ends, ideal) + 1, len(self)]).tolist()
         shape = self.shape and self.shape.halve()
-        return [self._part(first, last, shape) for first, last in pairwise(starts)]
+        return [self._part(*bounds, shape) for bounds in split_evenly(self.lengths, parts)]
 
     def _part(self, first: int, last: int, shape: RowShape | None) -> Self:
         edges = np.concatenate([[0], self.lengths.cumsum()])

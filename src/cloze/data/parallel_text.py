@@ -15,7 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import IGNORE_INDEX, Bools, Ints
+from cloze.data.batch import IGNORE_INDEX, Bools, Ints, split_evenly
 from cloze.data.input_files import TextLines, open_binary
 from cloze.data.randomness import Purpose, make_generator
 from cloze.data.readers import Row, read_plain_text
@@ -160,10 +160,7 @@ class TranslationBatch:
 
     def split(self, parts: int) -> list[Self]:
         """Split into up to `parts` batches with about the same number of tokens."""
-        ends = self.lengths.cumsum()
-        ideal = np.arange(1, parts) * ends[-1] / parts
-        starts = np.unique([0, *np.searchsorted(ends, ideal), len(self)]).tolist()
-        return [self._part(slice(first, last)) for first, last in pairwise(starts)]
+        return [self._part(slice(*bounds)) for bounds in split_evenly(self.lengths, parts)]
 
     def _part(self, chosen: slice) -> Self:
         rows = {}

@@ -56,11 +56,10 @@ def compute_gradients(
         return parts
     while True:
         parts = _try_gradients(state, micro, counts, average=False)
-        failed, max_divisible = state.distributed.max_over_processes(
-            [parts is None, _largest_divisible(micro)]
-        )
+        (failed,) = state.distributed.max_over_processes([parts is None])
         if parts is not None and not failed:
             break
+        (max_divisible,) = state.distributed.max_over_processes([_largest_divisible(micro)])
         max_tokens = _halve_micro_batches(state, int(max_divisible))
         micro = split_batches(state, micro)
     if parallel:
@@ -119,7 +118,7 @@ def _accumulate_gradients(
 
 def _largest_divisible(micro: Sequence[B]) -> int:
     """Tokens of the largest micro-batch that can still be split."""
-    return max((batch.size for batch in micro if len(batch.lengths) > 1), default=0)
+    return max((batch.size for batch in micro if len(batch.split(2)) > 1), default=0)
 
 
 def _halve_micro_batches(state: TrainState, max_divisible: int) -> int:

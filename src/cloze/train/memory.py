@@ -41,8 +41,11 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 def split_batch(batch: B, limit: int | None) -> list[B]:
     """Split a batch into parts of at most `limit` tokens.
 
-    Sequences are not split, even if they are longer.
+    What a batch does not split (a sequence, a group of choices) may have more.
     """
-    if limit is None or batch.size <= limit or len(batch.lengths) == 1:
+    if limit is None or batch.size <= limit:
         return [batch]
-    return [part for half in batch.split(2) for part in split_batch(half, limit)]
+    halves = batch.split(2)
+    if len(halves) == 1:
+        return [batch]
+    return [part for half in halves for part in split_batch(half, limit)]

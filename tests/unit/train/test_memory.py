@@ -4,6 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloze.data.labelled.batch import TaskBatch
+from cloze.data.pair_batch import PairBatch, PairLayout
+from cloze.data.parallel_text import TranslationBatch
 from cloze.objectives.pretraining import pretraining_objective
 from cloze.train.guard import TrainingError
 from cloze.train.memory import SmallerBatchWarning, is_out_of_memory, split_batch
@@ -122,3 +125,47 @@ def test_pieces_hold_every_sequence_once_and_keep_to_the_limit(sample_ids, limit
         joined = np.concatenate([getattr(piece, name) for piece in cut])
         assert joined.tolist() == getattr(batch, name).tolist()
     assert split_batch(batch, None) == [batch]
+
+
+def make_batches(lengths, group_sizes):
+    """Sequences of these lengths in every kind of batch of packed sequences."""
+    sizes, ids = np.array(lengths), np.arange(sum(lengths))
+    rows, ones = np.arange(len(lengths)), np.ones(len(lengths), np.int64)
+    layout = PairLayout.from_rows(rows[:, None])
+    groups = np.array(group_sizes)
+    return [
+        PairBatch(layout=layout, input_ids=ids, lengths=sizes, vectors=rows),
+        TranslationBatch(
+            source=ids,
+            target=ids[: len(rows)],
+            source_lengths=sizes,
+            target_lengths=ones,
+            sample_ids=rows,
+        ),
+        TaskBatch(
+            name="choose",
+            input_ids=ids,
+            token_type_ids=ids,
+            lengths=sizes,
+            positions=ids[: len(rows)],
+            position_counts=ones,
+            group_sizes=groups,
+            targets=np.zeros(len(groups)),
+            target_counts=np.ones_like(groups),
+            sample_ids=rows,
+        ),
+    ]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 400), st.data())
+def test_batches_of_very_different_lengths_are_split(lengths, limit, drawn):
+    cuts = drawn.draw(st.sets(st.integers(1, max(1, len(lengths) - 1))))
+    borders = [0, *sorted(cuts - {len(lengths)}), len(lengths)]
+    for batch in make_batches(lengths, np.diff(borders)):
+        is_grouped = isinstance(batch, TaskBatch)
+        parts = split_batch(batch, limit)
+        for part in parts:
+            units = len(part.group_sizes) if is_grouped else len(part.lengths)
+            assert part.size <= limit or units == 1
+        joined = np.concatenate([part.lengths for part in parts])
+        assert joined.tolist() == batch.lengths.tolist()

@@ -6,13 +6,12 @@ n tokens, b sequences, m positions of the head, g groups.
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.data.batch import IGNORE_INDEX, Ints
+from cloze.data.batch import IGNORE_INDEX, Ints, split_evenly
 
 LENGTH_MULTIPLE = 16  # of padded rows, so that few shapes occur
 
@@ -119,9 +118,7 @@ class TaskBatch:
     def split(self, parts: int) -> list[Self]:
         """Split into up to `parts` batches with about the same number of tokens."""
         borders = self.starts[np.concatenate([[0], self.group_sizes.cumsum()])]  # g + 1
-        ideal = np.arange(1, parts) * len(self.input_ids) / parts
-        splits = np.unique([0, *np.searchsorted(borders, ideal), len(self.group_sizes)]).tolist()
-        return [self._part(first, last) for first, last in pairwise(splits)]
+        return [self._part(*bounds) for bounds in split_evenly(np.diff(borders), parts)]
 
     def _part(self, first: int, last: int) -> Self:
         sequences = slice(int(self.group_sizes[:first].sum()), int(self.group_sizes[:last].sum()))
