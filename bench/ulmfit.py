@@ -10,7 +10,8 @@ text as one continuous text. `general` pre-trains the language model of ULMFiT o
 (OUT/general). `imdb` fine-tunes it on the texts of the training part and the unlabelled reviews
 (OUT/adapted, once), then trains the classifiers, each a process, --jobs of them at a time. IMDB is
 split by a hash of the id: 70 % train, 10 % dev, which chooses the epoch, 20 % test, which is
-evaluated once. A result that is there is not computed again. OUT/results-PART.json has all figures.
+evaluated once. A result that is there is not computed again. OUT/results-PART.json has all figures,
+OUT/imdb.svg a picture of the means and of the lowest and highest seed.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from typing import Any
 
 from rich.table import Table
 
+from cloze.plot.interval_chart import IntervalChart, IntervalRow
 from common import DATA, print_result, versions
 
 AVERAGED, SPLIT = "run.average_patience", {"train": range(7), "dev": (7,), "test": (8, 9)}
@@ -269,7 +271,7 @@ def summarise(given: argparse.Namespace, results: Sequence[dict[str, Any]]) -> N
         rows = [[_format(one.get(name, "failed")) for name in columns] for one in results]
     else:
         columns = ("variant", "test accuracy, mean", "standard deviation", "seeds", "dev")
-        rows = []
+        rows, drawn = [], []
         for variant in dict.fromkeys(one.get("variant") for one in results):
             same = [one for one in results if variant and one.get("variant") == variant]
             scores = [one["accuracy"] for one in same]
@@ -277,6 +279,11 @@ def summarise(given: argparse.Namespace, results: Sequence[dict[str, Any]]) -> N
                 spread = f"{stdev(scores):.4f}" if len(scores) > 1 else ""
                 dev = f"{mean(one['dev_accuracy'] for one in same):.4f}"
                 rows.append([variant, f"{mean(scores):.4f}", spread, str(len(scores)), dev])
+                bounds = {"low": min(scores), "high": max(scores)}
+                name = variant.replace("-", " ")
+                drawn.append(IntervalRow(name=name, value=mean(scores), **bounds))
+        title = "ULMFiT on IMDB: test accuracy"
+        IntervalChart(title=title, rows=drawn, percent=True).save(given.out / "imdb.svg")
     table = Table(*columns)
     for row in rows:
         table.add_row(*row)
