@@ -49,6 +49,7 @@ EPOCHS = {"100": 30.0, "400": 20.0, "all": 12.0}
 TINY = {"model.hidden_size": 32, "model.num_layers": 2, "model.num_heads": 2}
 TINY["model.intermediate_size"] = 64
 EVALUATIONS = 4  # of a run, on dev
+BATCH_TOKENS = {"cuda": 16_384, "cpu": 4096}
 PRETRAINING = {
     "cuda": {"run.batch_tokens": 65_536},
     # few tokens are read: many small steps, most of them with short sequences
@@ -116,7 +117,7 @@ def run_settings(given: argparse.Namespace, epochs: float | None) -> dict[str, A
     settings["run.dtype"] = given.dtype
     if given.rehearse:
         return settings | {"run.steps": 3, "run.eval_every": 3, "run.batch_tokens": 2048}
-    settings["run.batch_tokens"] = 16_384
+    settings["run.batch_tokens"] = BATCH_TOKENS[given.device]
     if epochs:
         epochs *= given.epoch_scale
         settings |= {"run.epochs": epochs, "run.evals_per_epoch": EVALUATIONS / epochs}

@@ -241,7 +241,7 @@ def launch(name: str, given: argparse.Namespace) -> dict[str, Any]:
     file = given.out / f"result-{given.part}-{name.replace('/', '-')}.json"
     if file.is_file() and not given.again:
         return json.loads(file.read_text("utf-8"))
-    threads = max(1, (os.cpu_count() or 1) // given.jobs)
+    threads = given.threads or max(1, (os.cpu_count() or 1) // given.jobs)
     process = subprocess.run(
         [sys.executable, __file__, *sys.argv[1:], "--worker", name],
         capture_output=True,
@@ -308,6 +308,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="names of variants")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--threads", type=int, help="of a process (default: the cores / --jobs)")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--set", dest="settings", action="append", default=[])
     parser.add_argument("--again", action="store_true", help="repeat what has a result")
