@@ -50,13 +50,6 @@ PTB = {
         *("optimizer.lr=0.004", "schedule.warmup=0.05", "run.batch_size=80"),
     ],
 }
-GENERAL = [  # the model and dropouts of Howard & Ruder 2018, §4.1
-    *("model.hidden_size=1150", "model.embedding_size=400", "model.num_layers=3"),
-    *("model.dropout=0.15", "model.input_dropout=0.2", "model.output_dropout=0.2"),
-    *("model.embedding_dropout=0.02", "model.weight_dropout=0.2"),
-    *("vocabulary.kind=word", "vocabulary.size=40000", "run.layer_decay=1"),
-    *("optimizer.lr=0.002", "optimizer.betas=[0.8,0.99]", "run.batch_size=128"),
-]
 NO_STAGE = ["language_model.finetune_recipe="]
 NO_DECAY, NO_UNFREEZING = ["transfer.layer_decay=1"], ["transfer.unfreeze_every=0"]
 NO_SCHEDULE = ["schedule.shape=constant", "schedule.warmup=0", "schedule.min_factor=0"]
@@ -158,9 +151,8 @@ def train_general(given: argparse.Namespace) -> dict[str, Any]:
     result = cloze.pretrain(
         sources,
         given.out / "general",
-        "ulmfit-lm",
+        "ulmfit-general",
         settings=[
-            *GENERAL,
             *(SMALL if given.rehearse else []),
             *("data.hold_out=0.005", "run.evals_per_epoch=2", "run.save_minutes=1000"),
             *given.settings,

@@ -99,7 +99,7 @@ class Flag:
 
     name: str  # "--lr"; a boolean option may be "--whole-word/--no-whole-word"
     metavar: str | None = None
-    only: tuple[str, ...] = ()  # the tasks that have it; empty: all
+    only: tuple[str, ...] = ()  # the tasks or families that have it; empty: all
 
     @property
     def option(self) -> str:

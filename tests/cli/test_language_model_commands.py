@@ -249,9 +249,11 @@ def test_a_recipe_that_makes_no_translator(run, tmp_path):
             ),
         ),
         ("pretrain", ("ngram, nnlm, lstm, awd-lstm, elmo, word2vec, gpt", "or a TOML file")),
+        ("pretrain", ("LSTM: learning rate of a layer", "RETRO: folder of a database")),
+        ("pretrain", ("CLIP, diffusion: encoder of captions", "NNLM, LSTM, ELMo: text for")),
     ],
 )
-def test_help_names_the_recipes_of_all_kinds(run, verb, names):
+def test_help_names_the_recipes_of_all_kinds_and_whose_an_option_is(run, verb, names):
     shown = " ".join(run(verb, "--help", COLUMNS="400").stdout.split())
     for name in names:
         assert name in shown

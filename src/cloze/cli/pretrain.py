@@ -33,16 +33,17 @@ def pretrain(
         typer.Option(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
-            "lstm, awd-lstm, elmo, word2vec, gpt, gpt2, or a TOML file (default: that of --family; "
-            "without --family laptop, or fast on a GPU).",
+            "lstm, awd-lstm, elmo, word2vec, gpt, gpt2, retro, music, clip, diffusion, or a TOML "
+            "file (default: that of --family; without --family laptop, or fast on a GPU).",
         ),
     ] = None,
     family: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Model family: bert, modernbert, ngram, nnlm, lstm, elmo or word2vec (default: "
-            "the recipe's).",
+            help="Model family: bert, roberta, modernbert, gpt2, openai-gpt, gpt3, retro, "
+            "music-transformer, ngram, nnlm, lstm, elmo, word2vec, clip or diffusion (default: the "
+            "recipe's).",
         ),
     ] = None,
     settings: Settings = None,

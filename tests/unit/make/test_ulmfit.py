@@ -234,7 +234,7 @@ def test_the_language_model_reads_all_texts_in_random_order():
 def test_what_a_user_can_get_wrong(files, tmp_path):
     with raises(ConfigError, "unlabelled", fix="--recipe ulmfit"):
         recipe("finetune", unlabelled="a.txt")
-    with raises(ConfigError, "recurrent", "BERT", fix="awd-lstm"):
+    with raises(ConfigError, "recurrent", "BERT", fix="ulmfit-general"):
         tune(files, tmp_path / "out", "cloze-en")
     with raises(InputError, "model to start from"):
         tune(files, tmp_path / "out")

@@ -233,7 +233,7 @@ def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model 
         raise ConfigError(
             f"the recipe fine-tunes a recurrent language model, but this model is "
             f"{model.family.description}",
-            fix="use a model of `cloze pretrain --recipe awd-lstm`, or another recipe",
+            fix="use a model of `cloze pretrain --recipe ulmfit-general`, or another recipe",
         )
     if recipe.transfer.kind == "features":
         if "embed" not in model.capabilities:

@@ -119,7 +119,7 @@ def _complete(
     if not isinstance(made, LanguageModelRecipe) or made.model.family not in FAMILIES:
         raise ConfigError(
             f"{source} is not a recipe for a recurrent language model",
-            fix="use awd-lstm, ulmfit-lm, lstm, elmo, or a file like them",
+            fix="use ulmfit-general, ulmfit-lm, awd-lstm, lstm, elmo, or a file like them",
         )
     shared = {name: getattr(recipe.run, name) for name in _SHARED}
     return replace(made, run=replace(made.run, **shared))

@@ -39,7 +39,9 @@ class LanguageModelStages(Config):
         Help("With --recipe ulmfit and without a model: text to pre-train a language model on"),
         Flag("--general-text", "PATH", only=("classify",)),
     ] = ()
-    pretrain_recipe: Annotated[str, Help("Recipe of the pre-training of that model")] = "awd-lstm"
+    pretrain_recipe: Annotated[str, Help("Recipe of the pre-training of that model")] = (
+        "ulmfit-general"
+    )
     pretrain_settings: Annotated[
         tuple[str, ...], Help('Settings of that recipe, such as "run.epochs=20"')
     ] = ()

@@ -97,37 +97,38 @@ class PretrainOptions(TypedDict, total=False):
     0).
     """
     key_encoder: PathLike | None
-    """NNLM and LSTM: model that computes the keys of the database, the mean of its token
-    vectors: a folder, a built-in model or "org/name" (default cloze-en).
+    """RETRO: model that computes the keys of the database, the mean of its token vectors: a
+    folder, a built-in model or "org/name" (default cloze-en).
     """
     database: PathLike | None
-    """NNLM and LSTM: folder of a database that exists, such as that of another run with the same
+    """RETRO: folder of a database that exists, such as that of another run with the same
     vocabulary (default: one of the training text, in the run's folder).
     """
     patience: int | None
-    """NNLM and LSTM: stop after this many evaluations without improvement (default: never)."""
+    """NNLM, LSTM, ELMo, CLIP, diffusion: stop after this many evaluations without improvement
+    (default: never).
+    """
     batch_size: int | None
-    """NNLM and LSTM: number of examples in a step: windows of an NNLM, parallel sequences of an
-    LSTM (default lstm 32; nnlm 512).
+    """NNLM, LSTM, ELMo, CLIP, diffusion: number of examples in a step: windows of an NNLM,
+    parallel sequences of an LSTM or ELMo, images (default nnlm 512; lstm 32; elmo 256; clip
+    512; diffusion 64).
     """
     layer_decay: float | None
-    """NNLM and LSTM: lSTM: learning rate of a layer as a fraction of that of the layer above it
-    (default 1).
-    """
+    """LSTM: learning rate of a layer as a fraction of that of the layer above it (default 1)."""
     dev: PathLike | Sequence[PathLike] | None
-    """NNLM and LSTM: text for evaluation (default: the last lines of the training text)."""
+    """NNLM, LSTM, ELMo: text for evaluation (default: the last lines of the training text)."""
     threads: int | None
-    """NNLM and LSTM: number of threads (default 2)."""
+    """word2vec: number of threads (default 2)."""
     text_encoder: PathLike | None
-    """NNLM and LSTM: encoder of captions: a folder or a built-in model; empty: no text (default
-    cloze-en).
+    """CLIP, diffusion: encoder of captions: a folder or a built-in model; empty: no text
+    (default cloze-en).
     """
     captions: str | None
-    """NNLM and LSTM: table of captions by file name (default: beside the images, or their
+    """CLIP, diffusion: table of captions by file name (default: beside the images, or their
     names).
     """
     text_from_scratch: bool | None
-    """NNLM and LSTM: draw the weights of the text encoder at random (default False)."""
+    """CLIP: draw the weights of the text encoder at random (default False)."""
 
 
 class FinetuneOptions(TypedDict, total=False):

@@ -59,7 +59,10 @@ class LanguageModelRun(SelectingRun):
     batch_size: Annotated[
         int,
         Range(1, 1 << 30),
-        Help("Number of examples in a step: windows of an NNLM, parallel sequences of an LSTM"),
+        Help(
+            "Number of examples in a step: windows of an NNLM, parallel sequences of an LSTM or "
+            "ELMo, images"
+        ),
         Flag("--batch-size", "N"),
     ] = 64
     bptt_length: Annotated[
@@ -93,8 +96,8 @@ class LanguageModelRun(SelectingRun):
     layer_decay: Annotated[
         float,
         Range(0, 1),
-        Help("LSTM: learning rate of a layer as a fraction of that of the layer above it"),
-        Flag("--layer-decay", "X"),
+        Help("Learning rate of a layer as a fraction of that of the layer above it"),
+        Flag("--layer-decay", "X", only=("LSTM",)),
     ] = 1.0
 
 

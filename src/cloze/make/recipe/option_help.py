@@ -20,18 +20,33 @@ from cloze.models.registry import resolve
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LANGUAGE_MODELS, TRANSLATE = "NNLM and LSTM", "Translate and summarize"
-EMBED = "Embed"
-# The recipes whose values are shown as defaults in the help, by command or by the group that has an
-# option. Where they differ, each value is shown with the text here.
+TRANSLATE, EMBED = "Translate and summarize", "Embed"
+# The recipes whose values are shown as defaults in the help, by command, by the tasks or by the
+# families that have an option. Where they differ, each value is shown with the text here.
 DEFAULT_RECIPES = {
     "pretrain": {"laptop": "", "fast": "on a GPU"},
     "distill": {"distill": ""},
     "finetune": {"finetune": ""},
     "glue": {"finetune": ""},
-    LANGUAGE_MODELS: {"lstm": "lstm", "nnlm": "nnlm"},
     TRANSLATE: {"transformer": ""},
     EMBED: {"embed": ""},
+    "NNLM": {"nnlm": "nnlm"},
+    "LSTM": {"lstm": "lstm"},
+    "ELMo": {"elmo": "elmo"},
+    "RETRO": {"retro": "retro"},
+    "diffusion": {"diffusion": "diffusion"},
+    "CLIP": {"clip": "clip"},
+    "word2vec": {"word2vec": "word2vec"},
+    "n-gram": {"ngram": "ngram"},
+}
+# the families of a class of recipes, by its name
+_FAMILIES = {
+    "LanguageModelRecipe": ("NNLM", "LSTM", "ELMo"),
+    "NGramRecipe": ("n-gram",),
+    "Word2VecRecipe": ("word2vec",),
+    "RetroRecipe": ("RETRO",),
+    "ClipRecipe": ("CLIP",),
+    "DiffusionRecipe": ("diffusion",),
 }
 # the options of fine-tuning that apply to all tasks of GLUE
 _GLUE = frozenset(
@@ -218,10 +233,12 @@ def describe_option(fields: list[OptionField], command: str, *, as_flag: bool = 
     Other options in the text are named as flags, or else as keyword arguments.
     """
     _, path, info = fields[0]
-    text, whose = info.help or path, _describe_owners(fields, command)
-    if whose:
-        text = f"{whose}: {text[0].lower()}{text[1:]}"
-    recipes = DEFAULT_RECIPES.get(whose) or DEFAULT_RECIPES.get(command, {})
+    text, owners = info.help or path, _find_owners(fields, command)
+    recipes = DEFAULT_RECIPES.get(command, {})
+    if owners:
+        text = f"{', '.join(owners)}: {text[0].lower()}{text[1:]}"
+        own = [DEFAULT_RECIPES[owner] for owner in owners if owner in DEFAULT_RECIPES]
+        recipes = {name: shown for one in own for name, shown in one.items()} or recipes
     if "(default" not in text and (default := _describe_default(path, info, recipes, as_flag)):
         text += f" (default {default})"
     return f"{text if as_flag else _name_keywords(text)}."
@@ -233,10 +250,10 @@ def _name_keywords(text: str) -> str:
     return re.sub(r"--([\w-]+)", lambda found: found[1].replace("-", "_"), text)
 
 
-def _describe_owners(fields: list[OptionField], command: str) -> str:
+def _find_owners(fields: list[OptionField], command: str) -> list[str]:
     """The tasks of `finetune`, or the families of `pretrain`, that alone have an option."""
     if command not in ("finetune", "pretrain"):
-        return ""
+        return []
     from cloze.make.recipe.embedding import EmbeddingRecipe
     from cloze.make.recipe.finetune import FinetuneRecipe
     from cloze.make.recipe.language_models import TranslationRecipe
@@ -244,16 +261,18 @@ def _describe_owners(fields: list[OptionField], command: str) -> str:
 
     classes = {one.cls for one in fields}
     flag = fields[0].info.flag
-    if command == "finetune":
-        if FinetuneRecipe not in classes:
-            return EMBED if EmbeddingRecipe in classes else TRANSLATE
-        tasks = [*(flag.only if flag else ())]
-        if tasks and EmbeddingRecipe in classes:
-            tasks.append("embed")
-        if tasks and TranslationRecipe in classes:
-            tasks += ["translate", "summarize"]
-        return ", ".join(tasks).capitalize()
-    return "" if PretrainRecipe in classes else LANGUAGE_MODELS
+    if command == "pretrain":
+        names = {one.__name__ for one in classes}
+        owners = [family for name, some in _FAMILIES.items() if name in names for family in some]
+        return [] if PretrainRecipe in classes else [*(flag.only if flag else ())] or owners
+    if FinetuneRecipe not in classes:
+        return [EMBED if EmbeddingRecipe in classes else TRANSLATE]
+    tasks = [*(flag.only if flag else ())]
+    if tasks and EmbeddingRecipe in classes:
+        tasks.append("embed")
+    if tasks and TranslationRecipe in classes:
+        tasks += ["translate", "summarize"]
+    return [one if number else one.capitalize() for number, one in enumerate(tasks)]
 
 
 def _describe_default(path: str, info: FieldInfo, recipes: Mapping[str, str], as_flag: bool) -> str:
