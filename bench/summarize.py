@@ -48,7 +48,6 @@ MODELS = ("decoder", "gpt", "gpt-lead", "transformer", "transformer-lead")
 EPOCHS = {"100": 30.0, "400": 20.0, "all": 12.0}
 TINY = {"model.hidden_size": 32, "model.num_layers": 2, "model.num_heads": 2}
 TINY["model.intermediate_size"] = 64
-EVALUATIONS = 4  # of a run, on dev
 BATCH_TOKENS = {"cuda": 16_384, "cpu": 4096}
 PRETRAINING = {
     "cuda": {"run.batch_tokens": 65_536},
@@ -120,7 +119,7 @@ def run_settings(given: argparse.Namespace, epochs: float | None) -> dict[str, A
     settings["run.batch_tokens"] = BATCH_TOKENS[given.device]
     if epochs:
         epochs *= given.epoch_scale
-        settings |= {"run.epochs": epochs, "run.evals_per_epoch": EVALUATIONS / epochs}
+        settings |= {"run.epochs": epochs, "run.evals_per_epoch": given.evaluations / epochs}
     return settings
 
 
@@ -331,6 +330,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--epoch-scale", type=float, default=1.0, help="of fine-tuning")
+    parser.add_argument("--evaluations", type=int, default=4, help="of a run, on dev")
     parser.add_argument("--dtype", help="(default bfloat16 on a GPU)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rehearse", action="store_true", help="tiny models on a CPU")
