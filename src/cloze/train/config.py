@@ -78,7 +78,10 @@ class LoopConfig(Config):
     ] = 1.0
     guard: Annotated[
         GuardAction,
-        Help("After a step whose loss or gradient is not finite: stop the run, or skip the step"),
+        Help(
+            "After a step whose loss or gradient is not finite, or whose gradient norm is far "
+            "above the recent ones: stop the run, or skip the step"
+        ),
     ] = "stop"
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from cloze.errors import ClozeError
 from cloze.train.config import GuardAction
 
 SPIKE = 50.0  # a gradient norm this many times the median is bad, too
+CLIPPED = 10.0  # norms up to this many times clip_norm are usual: clipping makes them harmless
 WINDOW = 100  # number of recent norms; at least half are needed to detect a spike
 PATIENCE = 10  # with "skip", this many bad steps in a row stop the run
 EXPLOSION = 20.0  # a loss this many times the first one (or 1) is too large …
@@ -78,7 +79,7 @@ def empty_norms(device: torch.device) -> Tensor:
 def is_bad_step(means: Tensor, norm: Tensor, recent: Tensor, *, usual: float = 0.0) -> Tensor:
     """Whether a loss or the gradient is not finite, or the gradient norm is a spike.
 
-    A spike is far above the median of the recent norms, or above `usual` if that is larger: when a
+    A spike is far above the median of the recent norms, and above `usual` if that is larger: when a
     model has memorised its data, the gradients are tiny, and any ordinary example would stand out.
     """
     ordered = recent.sort().values  # NaN comes last

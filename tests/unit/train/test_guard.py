@@ -142,6 +142,14 @@ def test_a_spike_in_a_run_is_held_back_and_not_remembered():
     assert state.recent_norms.tolist() == pytest.approx(sound[-6:])
 
 
+def test_a_large_gradient_that_is_clipped_does_not_end_a_run():
+    state = new_state(objective=Poison({7: 200.0}), clip_norm=1.0)
+    state.recent_norms = state.recent_norms[:6].clone()
+    (large,) = (step for step in steps_of(state, 10) if step.number == 7)
+    assert large.grad_norm > 50
+    assert state.progress.step == 10
+
+
 def test_an_optimiser_that_cannot_read_the_flag_on_the_device_is_not_called():
     state = new_state(objective=Poison({3: float("nan")}))
     state.optimizer = torch.optim.SGD(state.model.parameters(), lr=0.1)
