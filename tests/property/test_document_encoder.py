@@ -106,6 +106,44 @@ def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
     assert not is_separable_at_spaces(json.loads(backend.to_str()))
 
 
+RUNNING_TEXT = st.lists(
+    st.sampled_from(["The cat sat.", "A dog ran!", "Why?", "it", "No. 5", "e.g. a"]), min_size=1
+).flatmap(lambda words: st.sampled_from([" ", "  "]).map(lambda space: space.join(words)))
+
+
+@pytest.mark.parametrize("splitting", ["split", "lines"])
+@given(st.lists(st.lists(RUNNING_TEXT, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_a_tokenizer_that_encodes_white_space_reads_running_text(splitting, documents):
+    settings = EncoderSettings.from_tokenizer(
+        Tokenizer(OTHERS["gpt2"], special_tokens={}), splitting, None
+    )
+    encoded = DocumentEncoder(settings)([[one.encode() for one in some] for some in documents])
+    backend = OTHERS["gpt2"]
+    expected = [i for some in documents for i in backend.encode("\n".join(some)).ids]
+    assert encoded.ids.tolist() == expected
+    assert encoded.sentences.sum() == len(expected)
+
+
+def test_characters_without_a_line_break_join_paragraphs_by_a_space():
+    vocab = {token: number for number, token in enumerate([*SPECIAL, " ", ".", *"Aaisto"])}
+    backend = backends.build_characters(vocab, None, chinese=True, byte_fallback=False)
+    plain = Tokenizer(backend, special_tokens={"unk": "[UNK]"})
+    settings = EncoderSettings.from_tokenizer(plain, "split", None)
+    encoded = DocumentEncoder(settings)([[b"A sat. A is.", b"A toast."]])
+    text = "".join(list(vocab)[i] for i in encoded.ids)
+    assert text == "A sat. A is. A toast."
+
+
+def test_other_tokenizers_read_sentences_without_white_space():
+    document = [b"The cat sat. A dog ran.", b" Why? "]
+    for name, backend in LOCAL.items():
+        settings = EncoderSettings.from_tokenizer(
+            Tokenizer(backend, special_tokens={"unk": "[UNK]"}), "split", None
+        )
+        found = list(DocumentEncoder(settings)._split_sentences(document))
+        assert found == ["The cat sat.", "A dog ran.", "Why?"], name
+
+
 @given(st.lists(SENTENCES, min_size=2, max_size=5))
 def test_clearing_the_cache_changes_nothing(batches):
     with pytest.MonkeyPatch.context() as patch:

@@ -1,10 +1,10 @@
 """Encodes documents as token ids, with word starts and sentence lengths."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -13,12 +13,12 @@ import tokenizers
 from cloze.data.config import Segmenter, Sentences
 from cloze.data.shards import Array, EncodedDocuments
 from cloze.errors import InputError, MissingExtraError
-from cloze.text.sentences import split_sentences
+from cloze.text.sentences import find_sentence_spans
 from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
 
-RULES_VERSION = 1  # increase it if this file or the sentence splitter encodes a text differently
+RULES_VERSION = 2  # increase it if this file or the sentence splitter encodes a text differently
 BATCH_CHARS = 2**19  # characters that are tokenized at once
 # The cache is cleared when its fragments have this many characters, plus ENTRY_CHARS for each.
 MAX_CACHED_CHARS = 2**25
@@ -85,6 +85,10 @@ class DocumentEncoder:
     of its context, such a fragment is tokenized once and its ids are cached: a batch of sentences
     is encoded by looking up its fragments in a table. With other tokenizers, a fragment is a whole
     sentence.
+
+    If the tokenizer encodes white space (byte-level BPE, characters), a sentence begins with the
+    white space before it, and a paragraph with a line break: the sentences together are the
+    running text.
     """
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -95,6 +99,9 @@ class DocumentEncoder:
         self._is_separable = settings.segmenter is None and is_separable_at_spaces(
             json.loads(settings.backend)
         )
+        self._keeps_space = self._encode("a a") != 2 * self._encode("a")
+        has_break = settings.unk_id not in (line_break := self._encode("\n")) and line_break
+        self._paragraph_break = "\n" if has_break else " "
         self._clear_cache()
 
     def __call__(self, documents: Iterable[Document]) -> EncodedDocuments:
@@ -104,7 +111,7 @@ class DocumentEncoder:
         batch: list[str] = []
         size = count = 0
         for count, document in enumerate(documents, 1):
-            for sentence in chain.from_iterable(map(self._split_sentences, document)):
+            for sentence in self._split_sentences(document):
                 batch.append(sentence)
                 document_numbers.append(count - 1)
                 size += len(sentence)
@@ -125,11 +132,33 @@ class DocumentEncoder:
             num_unknown=int(np.count_nonzero(ids == unk_id)) if unk_id is not None else 0,
         )
 
-    def _split_sentences(self, paragraph: bytes) -> list[str]:
-        text = paragraph.decode()
+    def _encode(self, text: str) -> list[int]:
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def _split_sentences(self, document: Document) -> Iterator[str]:
+        """The sentences, with the white space before them if the tokenizer encodes it."""
+        for number, paragraph in enumerate(document):
+            text = paragraph.decode()
+            before = self._paragraph_break if number else ""
+            last_end = None
+            for start, end in self._find_spans(text):
+                if self._keeps_space:
+                    yield before + text[start if last_end is None else last_end : end]
+                else:
+                    yield text[start:end]
+                before, last_end = "", end
+
+    def _find_spans(self, paragraph: str) -> Iterable[tuple[int, int]]:
+        """Character spans of the sentences of a paragraph."""
         if self._settings.sentences == "split":
-            return split_sentences(text)
-        return [line for line in text.splitlines() if line.strip()]
+            return find_sentence_spans(paragraph)
+        lines = paragraph.splitlines(keepends=True)
+        ends = accumulate(map(len, lines))
+        return [
+            (end - len(line), end - len(line) + len(line.splitlines()[0]))
+            for line, end in zip(lines, ends, strict=True)
+            if line.strip()
+        ]
 
     def _clear_cache(self) -> None:
         self._numbers = _FragmentNumbers()
