@@ -130,3 +130,13 @@ def test_text_is_no_music_of_a_translator(model, tmp_path):
 def test_options_of_a_learned_vocabulary(files, tmp_path, options):
     with raises(ConfigError, "vocabulary.", "no effect", fix="leave it out"):
         cloze.pretrain(files, tmp_path / "out", "music", steps=1, progress=False, **options)
+
+
+def test_info_shows_that_positions_are_relative(model):
+    config = cloze.info(model).config
+    assert (config["position_encoding"], config["max_distance"]) == ("relative", 8)
+
+
+def test_a_recipe_of_another_family(files, tmp_path):
+    with raises(ConfigError, "model.max_distance", "gpt2", "music-transformer", fix="such as gpt"):
+        cloze.pretrain(files, tmp_path / "out", "music", family="gpt2", progress=False)
