@@ -379,14 +379,15 @@ class Tokenizer:
     def _encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
     ) -> list[tokenizers.Encoding]:
-        inputs: list[str] | list[tuple[str, str]] = self.check_texts(texts)
+        checked = self.check_texts(texts)
+        inputs: list[str] | list[tuple[str, str]] = checked
         if pairs is not None:
             if len(pairs) != len(texts):
                 raise InputError(
                     f"got {len(texts):,} texts and {len(pairs):,} pairs",
                     fix="pass one pair for each text",
                 )
-            inputs = list(zip(inputs, self.check_texts(pairs), strict=True))
+            inputs = list(zip(checked, self.check_texts(pairs), strict=True))
         with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             return self.backend.encode_batch(inputs, add_special_tokens=special)
 
