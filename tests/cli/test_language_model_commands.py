@@ -75,6 +75,13 @@ def test_written_told_and_refused(run, models):
     check_mentions(wrong.stderr, "n-gram", "suggest, generate, score, evaluate")
 
 
+def test_a_text_is_generated_from_nothing(process, models):
+    asked = ["generate", str(models[1]), "--max-new-tokens", "4", "--no-stop"]
+    ran = process(*asked)  # standard input is empty
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == process(*asked, "").stdout
+
+
 @pytest.mark.parametrize(
     "flag", ["--temperature=2", "--top-k=5", "--top-p=0.9", "--min-p=0.1", "--beam=2"]
 )

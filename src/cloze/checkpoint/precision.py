@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloze.files import write_json
+from cloze.text.music import EVENT_WORDS
 
 if TYPE_CHECKING:
     import torch
@@ -80,12 +81,17 @@ def _measure(model: "Model", machine: str) -> DtypeChoice:
     import torch
 
     from cloze.nn.encoder import Encoder
+    from cloze.nn.packed_encoder import can_pack_blocks
 
     if not isinstance(model.module, Encoder) or model.tokenizer is None:
         return DtypeChoice(dtype="float32", machine=machine)
     on_gpu = model.device.type != "cpu"
     bfloat16 = on_gpu or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    names = ["float32"] + ["bfloat16"] * bool(bfloat16) + ["int8"] * (not on_gpu)
+    names = (
+        ["float32"]
+        + ["bfloat16"] * bool(bfloat16)
+        + ["int8"] * (not on_gpu and can_pack_blocks(model.module))
+    )
     try:
         timed = {name: _time_embedding(model, name) for name in names}
     finally:
@@ -113,9 +119,8 @@ def _time_embedding(model: "Model", dtype: str) -> "tuple[torch.Tensor, float]":
     # of bfloat16 a copy: converting the weights back would not restore them
     copied = replace(model, module=deepcopy(model.module)) if dtype == "bfloat16" else model
     copied.to(dtype=dtype)
-    ids = [
-        one[: model.max_length] for one in model.tokenizer.encode_ids(_SAMPLE * 4, limit=1 << 20)
-    ]
+    texts = (" ".join(EVENT_WORDS),) if model.tokenizer.kind == "midi" else _SAMPLE
+    ids = [one[: model.max_length] for one in model.tokenizer.encode_ids(texts * 4, limit=1 << 20)]
     ids.sort(key=len, reverse=True)
     packed = Packed.from_lengths(map(len, ids), model.device)
     flat = torch.tensor([one for row in ids for one in row])

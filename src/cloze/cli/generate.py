@@ -19,6 +19,7 @@ from cloze.cli.common import (
     Seed,
     TextColumn,
     Texts,
+    is_piped,
     read_inputs,
 )
 from cloze.cli.format import print_generate, print_json_lines, print_music, print_stream
@@ -99,7 +100,7 @@ def generate(
     GenerationOptions(**options)  # it is checked before the model is loaded
     check_stop_strings(stop_strings or ())
     outcomes = Outcomes("texts", skip_bad=False)
-    if not texts and not files and sys.stdin is not None and sys.stdin.isatty():
+    if not texts and not files and not is_piped():
         texts = [""]
     inputs = read_inputs(texts, files, text_column)
     first = list(islice(inputs, 2))

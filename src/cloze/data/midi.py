@@ -6,15 +6,17 @@ from typing import Any
 
 from cloze.data.input_files import UnreadableFileError, open_binary
 from cloze.errors import InputError, MissingExtraError
-from cloze.files import PathLike, atomic_file
+from cloze.files import PathLike, atomic_file, check_output_path
 from cloze.text.music import Note, notes_to_text, text_to_notes
 
-MAX_BYTES = 2**24  # of a MIDI file
+MAX_BYTES = 2**20  # of a MIDI file, of which mido makes up to 400 MB of objects
 MAX_SECONDS = 24 * 3600
 DRUMS = 9  # channel whose pitches are drums
 SUSTAIN = 64  # control of the sustain pedal
 PRESSED = 64  # values of the pedal from which it is pressed
 TICKS_PER_SECOND = 1000  # of the files that are written
+DEFAULT_TEMPO = 500_000  # microseconds per beat
+DROP_FRAME = 29  # SMPTE code of 29.97 frames per second
 
 
 def read_midi(path: PathLike) -> str:
@@ -31,31 +33,39 @@ def read_midi(path: PathLike) -> str:
 
 def read_notes(path: PathLike) -> list[Note]:
     """The notes of a MIDI file."""
-    with open_binary(Path(path)) as stream:
-        content = stream.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UnreadableFileError(
-            f"{path}: the MIDI file is larger than {MAX_BYTES >> 20} MiB",
-            fix="split it, or leave it out",
-        )
     mido = _import_mido("reading MIDI files")
     try:
-        return _collect_notes(mido.MidiFile(file=io.BytesIO(content)))
-    except InputError:
+        with open_binary(Path(path)) as stream:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise UnreadableFileError(
+                f"{path}: the MIDI file is larger than {MAX_BYTES >> 20} MiB",
+                fix="split it, or leave it out",
+            )
+        notes, seconds = _collect_notes(mido.MidiFile(file=io.BytesIO(content)))
+    except InputError:  # it names the file
         raise
     except Exception as error:  # the library raises many kinds, among them IndexError
         reason = str(error) or type(error).__name__
         raise UnreadableFileError(
             f"{path}: not a valid MIDI file: {reason[:200]}", fix="write or download it again"
         ) from error
+    if seconds > MAX_SECONDS:
+        raise UnreadableFileError(
+            f"{path}: the MIDI file lasts more than {MAX_SECONDS // 3600} hours",
+            fix="split it, or leave it out",
+        )
+    return notes
 
 
-def _collect_notes(file: Any) -> list[Note]:  # noqa: ANN401 (a mido.MidiFile)
+def _collect_notes(file: Any) -> tuple[list[Note], float]:  # noqa: ANN401 (a mido.MidiFile)
+    """The notes of a file, and its length in seconds."""
     keyboard = _Keyboard()
-    for message in file:  # of all tracks, in order; `time` is in seconds
-        keyboard.now += message.time
-        if not 0 <= keyboard.now <= MAX_SECONDS:
-            raise InputError(f"it lasts more than {MAX_SECONDS // 3600} hours", fix="leave it out")
+    seconds_per_tick = _get_seconds_per_tick(file.ticks_per_beat, DEFAULT_TEMPO)
+    for message in file.merged_track:  # of all tracks, in order; `time` is in ticks
+        keyboard.now += message.time * seconds_per_tick
+        if message.type == "set_tempo":
+            seconds_per_tick = _get_seconds_per_tick(file.ticks_per_beat, message.tempo)
         if getattr(message, "channel", DRUMS) == DRUMS:
             continue
         if message.type in ("note_on", "note_off"):
@@ -64,7 +74,15 @@ def _collect_notes(file: Any) -> list[Note]:  # noqa: ANN401 (a mido.MidiFile)
         elif message.type == "control_change" and message.control == SUSTAIN:
             keyboard.move_pedal(message.channel, is_pressed=message.value >= PRESSED)
     keyboard.release_all()
-    return sorted(keyboard.notes)
+    return sorted(keyboard.notes), keyboard.now
+
+
+def _get_seconds_per_tick(division: int, tempo: int) -> float:
+    """A positive division is ticks per beat; a negative one is SMPTE frames and ticks per frame."""
+    if division >= 0:
+        return tempo / 1e6 / division
+    frames, ticks = -(division >> 8), division & 0xFF
+    return 1 / ((30 / 1.001 if frames == DROP_FRAME else frames) * ticks)
 
 
 _Key = tuple[int, int]  # channel and pitch
@@ -108,6 +126,7 @@ class _Keyboard:
 def write_midi(text: str, path: PathLike) -> Path:
     """Write events (`cloze.text.music`) to a MIDI file, as a piano; any player opens it."""
     mido = _import_mido("writing MIDI files")
+    target = check_output_path(path, force=True, file=True)
     notes = text_to_notes(text)
     if not notes:
         raise InputError("there are no notes to write", fix="generate more events")
@@ -119,16 +138,16 @@ def write_midi(text: str, path: PathLike) -> Path:
     file = mido.MidiFile(type=0, ticks_per_beat=TICKS_PER_SECOND // 2)
     track = mido.MidiTrack()
     file.tracks.append(track)
-    track.append(mido.MetaMessage("set_tempo", tempo=500_000, time=0))
+    track.append(mido.MetaMessage("set_tempo", tempo=DEFAULT_TEMPO, time=0))
     track.append(mido.Message("program_change", program=0, time=0))
     now = 0
     for ticks, is_on, pitch, velocity in sorted(changes):
         kind = "note_on" if is_on else "note_off"
         track.append(mido.Message(kind, note=pitch, velocity=velocity, time=ticks - now))
         now = ticks
-    with atomic_file(path) as stream:
+    with atomic_file(target) as stream:
         file.save(file=stream)
-    return Path(path)
+    return target
 
 
 def _import_mido(feature: str) -> Any:  # noqa: ANN401 (a module without types)

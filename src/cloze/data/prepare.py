@@ -24,6 +24,7 @@ from cloze.data.document_chunks import DocumentChunk, DocumentChunks
 from cloze.data.document_encoder import SEGMENTERS, Document, DocumentEncoder, EncoderSettings
 from cloze.data.encoder_workers import EncoderWorkers
 from cloze.data.map_blocks import Engine, ExecutorOptions, map_blocks
+from cloze.data.readers import Row
 from cloze.data.shards import (
     Array,
     Shard,
@@ -109,6 +110,7 @@ def prepare_corpus(  # noqa: PLR0913 - the choices are keyword-only arguments
                 return ready
             preparation = _Preparation(
                 path,
+                tokenizer,
                 settings,
                 options,
                 executor if is_ray else workers or _count_cores(),
@@ -134,12 +136,14 @@ class _Preparation:
     def __init__(
         self,
         folder: Path,
+        tokenizer: Tokenizer,
         settings: EncoderSettings,
         options: CorpusOptions,
         workers: int | ExecutorOptions,  # processes of this machine, or of a Ray cluster
         on_skip: Callable[[InputError], object] | None,
     ) -> None:
-        self._folder, self._settings, self._options = folder, settings, options
+        self._folder, self._tokenizer = folder, tokenizer
+        self._settings, self._options = settings, options
         self._workers, self._on_skip = workers, on_skip
         self._salt = json.dumps(settings.fingerprint, sort_keys=True)
         self._skipped = 0
@@ -151,9 +155,11 @@ class _Preparation:
 
     def run(self, sources: Source | list[Source]) -> Iterator[PreparationProgress]:
         """Write the shards; yield the progress after each."""
-        chunks = DocumentChunks(
-            read_rows(sources, text_column=self._options.text_column, on_error=self._handle_error)
+        rows = read_rows(
+            sources, text_column=self._options.text_column, on_error=self._handle_error
         )
+        # other kinds of vocabularies encode any text
+        chunks = DocumentChunks(self._check_rows(rows) if self._tokenizer.kind == "midi" else rows)
         size = documents = sentences = tokens = reused = 0
         for number, planned in enumerate(self._write_shards(chunks), 1):
             shard = read_shard(planned.path)
@@ -220,6 +226,17 @@ class _Preparation:
         temporary = self._folder.glob(f".{DESCRIPTION}.*")  # left by a run that was killed
         for path in {*(self._folder / SHARDS).iterdir(), *temporary} - files:
             path.unlink(missing_ok=True)
+
+    def _check_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows that the tokenizer can encode; errors name the file and the line."""
+        for row in rows:
+            try:
+                self._tokenizer.check_texts([row.text])
+            except InputError as error:
+                problem = f"{row.file}:{row.line}: {error.problem}"
+                self._handle_error(InputError(problem, fix=error.fix))
+            else:
+                yield row
 
     def _index_key(self, held_out: NDArray[np.bool_]) -> str:
         """A hash of the shards and the held-out documents, for the file name of the index.

@@ -237,7 +237,7 @@ def choose_pooling(model: Model) -> str:
 @torch.inference_mode()
 def measure_features(model: Model, layers: LayerSelection) -> int:
     """The size of the vectors that a selection of layers gives, found with a short text."""
-    ids = model.tokenizer.encode_ids(["a"])[0]
+    ids = model.tokenizer.encode_ids([model.tokenizer.sample_word])[0]
     packed = Packed.from_lengths([len(ids)], model.device)
     flat = make_id_tensor([ids], model.device)
     return int(layers.combine(model.module.hidden_states(flat, packed)).shape[-1])

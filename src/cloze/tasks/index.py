@@ -266,7 +266,7 @@ def _make_manifest(
         url=None if url is None else remove_password(url),
         model=name_source(model.folder) if model.folder else "",
         fingerprint=_find_fingerprint(model),
-        size=len(embed(model, "a")),
+        size=len(embed(model, model.tokenizer.sample_word)),
         content="images" if reads_images(model) else "texts",
         chunk_tokens=size,
         overlap=shared,

@@ -105,7 +105,8 @@ def iterate_windows(
 def check_pair_support(model: Model) -> None:
     """Reject a model without a type embedding for the second text of a pair."""
     known = getattr(model.config, "type_vocab_size", 0)
-    if known and max(model.tokenizer.encode("a", "a").type_ids, default=0) >= known:
+    word = model.tokenizer.sample_word
+    if known and max(model.tokenizer.encode(word, word).type_ids, default=0) >= known:
         raise ConfigError(
             f"this model cannot encode pairs of texts: its type_vocab_size is {known}",
             fix="use a BERT whose type_vocab_size is 2, or a RoBERTa or ModernBERT",

@@ -40,6 +40,7 @@ PARTS = ("embeddings", "blocks", "norm", "pooler", "transform")  # of encoders, 
 # names in safetensors files
 DTYPE_NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 RETRIEVAL_SETTINGS = ("chunk_length", "num_neighbors", "neighbor_layers")  # of RETRO
+RELATIVE_SETTINGS = ("position_encoding", "max_distance")  # of families with relative positions
 WINDOW_SETTINGS = ("global_attention_every", "window_size")  # of families with sliding windows
 
 
@@ -219,6 +220,7 @@ def _describe_encoder(config: Any) -> dict[str, int | str]:  # noqa: ANN401
         "num_heads": config.num_heads,
         "intermediate_size": config.intermediate_size,
         "max_positions": config.max_positions,
+        **{name: getattr(config, name) for name in RELATIVE_SETTINGS if hasattr(config, name)},
         "type_vocab_size": getattr(config, "type_vocab_size", 0),
         "activation": config.activation,
         **{name: getattr(config, name) for name in WINDOW_SETTINGS if hasattr(config, name)},

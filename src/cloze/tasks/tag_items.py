@@ -253,7 +253,8 @@ def _add_context(
         [shorten(example.text, model.max_length).text for example in examples],
         add_special_tokens=False,
     )
-    lead = model.tokenizer.encode("a").token_range().start  # special tokens before a text
+    # special tokens before a text
+    lead = model.tokenizer.encode(model.tokenizer.sample_word).token_range().start
     sentences = zip(examples, made, tokens, strict=True)
     for _, document in groupby(sentences, lambda row: (row[0].origin.file, row[0].document)):
         rows = list(document)

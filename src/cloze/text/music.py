@@ -11,7 +11,7 @@ The events of Oore et al. 2018, which the Music Transformer (Huang et al. 2018) 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cloze.config import in_range
@@ -29,6 +29,7 @@ EVENT_WORDS = (
     *(f"wait{steps}" for steps in range(1, MAX_WAIT + 1)),
     *(f"velocity{bin_}" for bin_ in range(1, VELOCITIES + 1)),
 )
+_EVENTS = frozenset(EVENT_WORDS)
 _EVENT = re.compile(r"(on|off|wait|velocity)(\d{1,3})")
 _LIMITS = {
     "on": (0, PITCHES - 1),
@@ -127,9 +128,24 @@ def _parse_event(word: str) -> tuple[str, int]:
     value = int(found[2]) if found else -1
     low, high = _LIMITS[found[1]] if found else (0, -1)
     if not low <= value <= high:
-        raise InputError(
-            f"{word[:40]!r} is not an event of music",
-            fix="use the events on0–on127, off0–off127, wait1–wait100, velocity1–velocity32",
-        )
+        raise _unknown_event_error(word)
     assert found is not None
     return found[1], value
+
+
+def check_events(text: str, special_tokens: Collection[str] = ()) -> None:
+    """Raise if a word is neither an event, in upper or lower case, nor a special token."""
+    words = text.split()
+    if _EVENTS.issuperset(words):
+        return
+    for word in words:
+        if word.lower() not in _EVENTS and word not in special_tokens:
+            raise _unknown_event_error(word)
+
+
+def _unknown_event_error(word: str) -> InputError:
+    return InputError(
+        f"{word[:40]!r} is not an event of music",
+        fix="use the events on0–on127, off0–off127, wait1–wait100, velocity1–velocity32, such as "
+        "in the text that cloze.read_midi returns for a MIDI file",
+    )

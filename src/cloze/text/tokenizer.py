@@ -18,6 +18,7 @@ from cloze.text.checks import check_text, check_texts, convert_errors, read_line
 from cloze.text.encodings import count_text_tokens, restore_whole, truncate_encoding
 from cloze.text.long_texts import LongTextRules, ShortText, is_long
 from cloze.text.long_words import FAILED
+from cloze.text.music import EVENT_WORDS, check_events
 from cloze.text.truncation import TRUNCATIONS, split_windows
 from cloze.text.windows import Windows, check_fixed_tokens, iterate_windows
 
@@ -33,7 +34,8 @@ class Tokenizer:
 
     backend: tokenizers.Tokenizer
     max_length: int | None
-    kind: str  # wordpiece, bpe, word or char; unigram in tokenizers of other libraries
+    kind: str  # wordpiece, bpe, word, char or midi; unigram in tokenizers of other libraries
+    sample_word = "a"  # to find out which tokens are added to a text
     vocab_size: int  # number of ids
     lowercase: bool
     special_tokens: Mapping[str, str]  # role ("pad", "cls" …) -> token
@@ -66,6 +68,8 @@ class Tokenizer:
         vocab = backend.get_vocab()
         self.vocab_size = 1 + max(vocab.values())
         self.kind = _detect_kind(backend, vocab)
+        if self.kind == "midi":
+            self.sample_word = EVENT_WORDS[0]
         normalizer = backend.normalizer
         self.lowercase = normalizer is not None and normalizer.normalize_str("ABC") == "abc"
         added = backend.get_added_tokens_decoder()
@@ -154,6 +158,22 @@ class Tokenizer:
 
     # Encoding.
 
+    def check_texts(self, texts: Sequence[str]) -> list[str]:
+        """Raise if one of the texts cannot be encoded; of music, that are words but no events."""
+        checked = check_texts(texts)
+        if self.kind == "midi":
+            for text in checked:
+                check_events(text, self._special_words)
+        return checked
+
+    def _check_text(self, text: str) -> str:
+        check_text(text, "the text")
+        return self.check_texts([text])[0]
+
+    @cached_property
+    def _special_words(self) -> frozenset[str]:
+        return frozenset(map(self.id_to_token, self.special_ids))
+
     @cached_property
     def _long_texts(self) -> LongTextRules:
         return LongTextRules(self.backend)
@@ -227,7 +247,7 @@ class Tokenizer:
 
         Its tokens are those of the whole text.
         """
-        check_text(text, "the text")
+        self._check_text(text)
         if not self.is_long(text):
             return 0, len(text)
         first, last = self._long_texts.find_context(text, start, stop, num_tokens)
@@ -236,7 +256,7 @@ class Tokenizer:
 
     def take_tail(self, text: str, num_tokens: int) -> str:
         """The end of a long text, with at least so many of its tokens."""
-        length = len(check_text(text, "the text"))
+        length = len(self._check_text(text))
         return text[self.find_context(text, length, length, num_tokens)[0] :]
 
     is_long = staticmethod(is_long)
@@ -253,7 +273,7 @@ class Tokenizer:
             self._shorten_text(text, max_length, limit, needs_end)
             if self.is_long(text) and (max_length is not None or limit is not None)
             else ShortText(text=text)
-            for text in check_texts(texts)
+            for text in self.check_texts(texts)
         ]
 
     def _shorten_text(
@@ -281,11 +301,12 @@ class Tokenizer:
         self, text: str, pair: str | None = None, *, max_length: int, overlap: int
     ) -> Windows:
         """Like `encode_windows`; of a long text only the tokens of a few windows are in memory."""
-        if pair is not None and self.is_long(check_text(text, "the text")):
+        if pair is not None and self.is_long(self._check_text(text)):
             count = self.count_tokens(text) + self.num_special_tokens(pair=True)
             check_fixed_tokens(count, max_length)
-        if self.is_long(target := check_text(text if pair is None else pair, "the text")):
-            frame = self.encode("a") if pair is None else self.encode(text, "a")
+        if self.is_long(target := self._check_text(text if pair is None else pair)):
+            word = self.sample_word
+            frame = self.encode(word) if pair is None else self.encode(text, word)
             return iterate_windows(self._long_texts, target, frame, max_length, overlap)
         whole = self._encode([text], None if pair is None else [pair])[0]
         counts = count_text_tokens(whole)
@@ -303,7 +324,7 @@ class Tokenizer:
 
         With `limit`, a text with more tokens has more than `limit` ids, but maybe not all of them.
         """
-        checked = check_texts(texts)
+        checked = self.check_texts(texts)
         if limit is not None and any(map(self.is_long, checked)):
             checked = [one.text for one in self._shorten(checked, None, limit)]
         with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
@@ -327,7 +348,7 @@ class Tokenizer:
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, without special tokens; long texts are not kept."""
-        return self._long_texts.count_tokens(check_text(text, "the text"))
+        return self._long_texts.count_tokens(self._check_text(text))
 
     def num_special_tokens(self, *, pair: bool = False) -> int:
         """Number of special tokens added to a text, or to a pair."""
@@ -358,14 +379,15 @@ class Tokenizer:
     def _encode(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
     ) -> list[tokenizers.Encoding]:
-        inputs: list[str] | list[tuple[str, str]] = check_texts(texts)
+        checked = self.check_texts(texts)
+        inputs: list[str] | list[tuple[str, str]] = checked
         if pairs is not None:
             if len(pairs) != len(texts):
                 raise InputError(
                     f"got {len(texts):,} texts and {len(pairs):,} pairs",
                     fix="pass one pair for each text",
                 )
-            inputs = list(zip(check_texts(texts), check_texts(pairs), strict=True))
+            inputs = list(zip(checked, self.check_texts(pairs), strict=True))
         with convert_errors(InputError, "the tokenizer failed", fix=FAILED):
             return self.backend.encode_batch(inputs, add_special_tokens=special)
 
@@ -375,4 +397,6 @@ def _detect_kind(backend: tokenizers.Tokenizer, vocab: Mapping[str, int]) -> str
     special = {token.content for token in backend.get_added_tokens_decoder().values()}
     if kind == "bpe" and all(len(token) == 1 for token in vocab.keys() - special - set(BYTES)):
         return "char"
+    if kind == "word" and vocab.keys() - special == {*EVENT_WORDS}:
+        return "midi"
     return kind

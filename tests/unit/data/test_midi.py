@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import cloze
 from cloze.data import midi
+from cloze.data.input_files import UnreadableFileError
 from cloze.data.midi import read_midi, read_notes, write_midi
 from cloze.errors import ClozeError, InputError, MissingExtraError
 from cloze.text.music import Note, notes_to_text
@@ -72,6 +73,29 @@ def test_tempo_and_several_tracks(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("frames", "ticks", "seconds"), [(25, 40, 1.0), (24, 125, 1 / 3), (29, 100, 1.001 / 3)]
+)
+def test_smpte_time_division(tmp_path, frames, ticks, seconds):
+    """Ticks are fractions of a frame, whatever the tempo."""
+    file = messages(("note_on", 0, {"note": 60}), ("note_off", 1000, {"note": 60}))
+    file.tracks[0].insert(0, mido.MetaMessage("set_tempo", tempo=1_000_000, time=0))
+    file.ticks_per_beat = -frames * 256 + ticks
+    assert read_notes(saved(file, tmp_path)) == [Note(0.0, pytest.approx(seconds), 60, 64)]
+
+
+def test_a_file_that_is_too_long(tmp_path):
+    file = messages(("note_on", 0, {"note": 60}), ("note_off", 86_400_001, {"note": 60}))
+    with raises(UnreadableFileError, "a.mid", "24 hours"):
+        read_midi(saved(file, tmp_path))
+
+
+def test_a_truncated_compressed_file(tmp_path):
+    (tmp_path / "a.mid.gz").write_bytes(gzip.compress(valid_bytes())[:30])
+    with raises(UnreadableFileError, "a.mid.gz", "truncated"):
+        read_midi(tmp_path / "a.mid.gz")
+
+
+@pytest.mark.parametrize(
     ("content", "word"),
     [
         (b"", "MIDI"),
@@ -79,7 +103,7 @@ def test_tempo_and_several_tracks(tmp_path):
         (b"MThd\0\0\0\6\0\1\0\1\1\xf4MTrk\xff\xff\xff\xff\0", "MIDI"),  # a track of 4 GB
         (b"MThd\0\0\0\6\0\1\0\0\1\xf4", "no notes"),
         (b"MThd\0\0\0\6\0\1\0\1\0\0MTrk\0\0\0\x04\0\xff/\0", ""),  # no ticks in a beat
-        (b"MThd" + bytes(2**24 + 1), "MiB"),
+        (b"MThd" + bytes(2**20), "MiB"),
     ],
 )
 def test_broken_files_are_errors(content, word, tmp_path):
@@ -117,3 +141,8 @@ def test_nothing_to_write(tmp_path):
     with raises(InputError, "notes"):
         write_midi("wait10", tmp_path / "a.mid")
     assert not (tmp_path / "a.mid").exists()
+
+
+def test_a_folder_cannot_be_written(tmp_path):
+    with raises(InputError, str(tmp_path), "is a folder", fix="another name"):
+        write_midi("on60 wait10 off60", tmp_path)

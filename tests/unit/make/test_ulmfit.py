@@ -236,8 +236,11 @@ def test_what_a_user_can_get_wrong(files, tmp_path):
         recipe("finetune", unlabelled="a.txt")
     with raises(ConfigError, "recurrent", "BERT", fix="ulmfit-general"):
         tune(files, tmp_path / "out", "cloze-en")
-    with raises(InputError, "model to start from"):
+    with raises(InputError, "model to start from", fix="--general-text PATH"):
         tune(files, tmp_path / "out")
+    for model in ("cloze-en", cloze.load("cloze-en")):
+        with raises(ConfigError, "language_model.general_text", fix="--general-text"):
+            tune(files, tmp_path / "out", model, general_text=files / "general.txt")
     with raises(ConfigError, "fast", "recurrent", fix="awd-lstm"):
         tune(
             files,

@@ -124,7 +124,10 @@ def finetune(
     has_model = base is not None or completed.language_model.general_text
     if not has_model or not files:
         what = "labelled data" if has_model else "model to start from"
-        raise InputError(f"there is no {what}", fix="name it: finetune TASK MODEL --train PATH")
+        fix = "name it: finetune TASK MODEL --train PATH"
+        if not has_model and completed.language_model.finetune_recipe:
+            fix += ", or pre-train one: --general-text PATH"
+        raise InputError(f"there is no {what}", fix=fix)
     with open_callbacks(progress, callbacks) as opened:
         return finetune_encoder(
             base, files, out, completed, dev=dev_files, force=force, callbacks=opened

@@ -49,6 +49,7 @@ from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.retro import DECODERS, RetroRecipe
 from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
+from cloze.text.music import EVENT_WORDS
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
@@ -121,7 +122,9 @@ def complete_pretraining(
     if cls is PretrainRecipe and family is not None and not _has_segments(family_name):
         paths.setdefault("sampling.pairs", "none")
     made = build_recipe(cls, values, paths)
-    _check_continued(made, {**map_options(cls, flags), **overrides})
+    given = {**map_options(cls, flags), **overrides}
+    _check_continued(made, given)
+    _check_vocabulary(made, given)
     return made
 
 
@@ -384,7 +387,9 @@ def _complete_translation(
     if base is not None:
         paths |= {"model.init_from": model, "model.family": _resolve_family(values, None, base)}
     made: TranslationRecipe = build_recipe(TranslationRecipe, values, paths)
-    _check_continued(made, {**map_options(TranslationRecipe, flags), **overrides})
+    given = {**map_options(TranslationRecipe, flags), **overrides}
+    _check_continued(made, given)
+    _check_vocabulary(made, given)
     return made
 
 
@@ -413,4 +418,17 @@ def _check_continued(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN4
                 f"{path} is given, but the model to continue has its own",
                 fix="leave it out"
                 + ("; --extra-tokens adds words of the new text" if "vocabulary" in path else ""),
+            )
+
+
+def _check_vocabulary(made: Any, paths: Mapping[str, Any]) -> None:  # noqa: ANN401
+    """Raise on settings of a vocabulary that is learned, if that of music is used."""
+    if getattr(getattr(made, "vocabulary", None), "kind", None) != "midi":
+        return
+    for name in ("size", "lowercase", "byte_fallback", "min_count"):
+        if f"vocabulary.{name}" in paths:
+            raise ConfigError(
+                f"vocabulary.{name} has no effect: the vocabulary of music is always its "
+                f"{len(EVENT_WORDS)} events",
+                fix="leave it out",
             )

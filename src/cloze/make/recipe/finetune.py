@@ -156,14 +156,27 @@ class FinetuneRecipe(Config):
                 f"for the task {self.task}",
                 fix="leave --transformation out, or use the task classify",
             )
+        self._check_stages()
+        if self.transfer.kind == "features":
+            self._check_features()
+
+    def _check_stages(self) -> None:
+        """Raise an error if texts are given that no language model is trained on."""
         stages = self.language_model
         if stages.unlabelled and not stages.finetune_recipe:
             raise ConfigError(
                 "language_model.unlabelled has no effect: no language model is fine-tuned",
                 fix="use --recipe ulmfit, or leave --unlabelled out",
             )
-        if self.transfer.kind != "features":
-            return
+        if stages.general_text and self.model.init_from:
+            raise ConfigError(
+                "language_model.general_text has no effect: a model is given, so none is "
+                "pre-trained",
+                fix="leave --general-text out, or the model",
+            )
+
+    def _check_features(self) -> None:
+        """Raise an error if a setting has no effect on a task model on frozen features."""
         for name, value in (
             ("data.transformation", self.data.transformation),
             ("loss.lm_weight", self.loss.lm_weight),

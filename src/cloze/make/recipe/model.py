@@ -161,11 +161,16 @@ def _check_names(
             raise ConfigError(f"{name}.{key} follows from the data", fix="leave it out")
         if key not in known:
             others = [one.name for one in list_families().values() if key in _names_of(one)]
-            raise ConfigError(
-                f"unknown setting '{name}.{key}' of the family {config_class.family}"
-                + (f", only of {', '.join(others)}" if others else ""),
-                fix=suggest(key, [*sorted(own), *known]),
-            )
+            family = config_class.family
+            problem, fix = f"unknown setting '{name}.{key}' of the family {family}", ""
+            recipe = get_family(family).recipe
+            if others:
+                problem += f", only of {', '.join(others)}"
+            if others and recipe is not None:
+                fix = (
+                    f"leave it out; if it is in the recipe, use one for {family}, such as {recipe}"
+                )
+            raise ConfigError(problem, fix=fix or suggest(key, [*sorted(own), *known]))
 
 
 def _names_of(family: Family) -> list[str]:

@@ -15,6 +15,7 @@ class MusicTransformerConfig(EncoderConfig):
 
     family: ClassVar[str] = "music-transformer"
     is_causal: ClassVar[bool] = True
+    position_encoding: ClassVar[str] = "relative"
     TASK_HEADS: ClassVar[tuple[str, ...]] = ("lm",)
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "tiny": {"num_layers": 2, "hidden_size": 128, "num_heads": 2, "intermediate_size": 512},

@@ -264,7 +264,7 @@ def _make_input(
 
 def show_token(token: str, tokenizer: Tokenizer) -> str:
     """A token as it is shown: without the sign for the space before a word, bytes decoded."""
-    if tokenizer.kind in ("wordpiece", "word", "char"):
+    if tokenizer.kind in ("wordpiece", "word", "char", "midi"):
         return token
     id_ = tokenizer.token_to_id(token)
     text = "" if id_ is None else tokenizer.decode([id_], skip_special_tokens=False).strip()

@@ -31,6 +31,7 @@ from cloze.tasks.answer import predict as predict_answers
 from cloze.tasks.inference import compute_logits
 from cloze.tasks.masked_text import decode_token, top_tokens
 from cloze.text.alignment import TokenAlignment
+from cloze.text.music import EVENT_WORDS
 from cloze.text.word_characters import BOS_ROW, WordCharacterTokenizer
 
 Target = str | Sequence[str] | None
@@ -375,8 +376,10 @@ def find_next_token(lm: LanguageModel, word: str) -> int:
 
 def continue_ids(lm: LanguageModel, text: str) -> list[int]:
     """The tokens of a text that continues another; a space is before its first word."""
-    whole = lm.encode_prompt(f"a {text.strip()}")
-    return whole[len(lm.encode_prompt("a")) :]
+    # any word that can be encoded; a model of music reads nothing but events
+    before = EVENT_WORDS[0] if EVENT_WORDS[0] in lm.vocabulary else "a"
+    whole = lm.encode_prompt(f"{before} {text.strip()}")
+    return whole[len(lm.encode_prompt(before)) :]
 
 
 def _translation_scores(model: Model, input: TargetInput, target: Target) -> list[Score]:
