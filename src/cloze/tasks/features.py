@@ -22,7 +22,6 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import FeatureSettings
 from cloze.contention import MONITOR
-from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.nn.engine import compute_layers, lock_engine
@@ -31,6 +30,7 @@ from cloze.nn.layout import Packed
 from cloze.nn.pooling import pool
 from cloze.nn.utils import HostCopy
 from cloze.progress import ProgressCallback
+from cloze.tasks.inference import carry_states, divide_batches
 from cloze.text.joint_bpe import add_prefix_space
 from cloze.text.word_characters import WordCharacterTokenizer
 
@@ -302,19 +302,21 @@ def extract_features(
     select = _make_selector(model, spec, pooled=pooled)
     layers = select_feature_layers(spec.layers, model.module.num_layers)
     found: dict[int, Tensor] = {}
-    for batch in batch_by_tokens([len(one.ids) for one in sequences], batch_tokens):
-        MONITOR.check()
-        packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
-        ids = make_id_tensor([sequences[n].ids for n in batch])
-        types = torch.tensor([x for n in batch for x in sequences[n].type_ids])
-        with lock_engine(model.module):
-            combined = compute_layers(model.module, ids, packed, types, layers)  # n d
-            copied = HostCopy(combined.float()).wait()
-        for n, vectors in zip(batch, copied.split(list(packed.lengths)), strict=True):  # t d
-            kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
-            found[n] = select(kept, sequences[n])
-        if progress:
-            progress("sequences", len(found) // per_item, len(items))
+    batches = divide_batches(model, [len(one.ids) for one in sequences], batch_tokens)
+    with carry_states(model):
+        for batch in batches:
+            MONITOR.check()
+            packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
+            ids = make_id_tensor([sequences[n].ids for n in batch])
+            types = torch.tensor([x for n in batch for x in sequences[n].type_ids])
+            with lock_engine(model.module):
+                combined = compute_layers(model.module, ids, packed, types, layers)  # n d
+                copied = HostCopy(combined.float()).wait()
+            for n, vectors in zip(batch, copied.split(list(packed.lengths)), strict=True):  # t d
+                kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
+                found[n] = select(kept, sequences[n])
+            if progress:
+                progress("sequences", len(found) // per_item, len(items))
     return Features(
         vectors=[found[n] for n in range(len(sequences))], words=words, per_item=per_item
     )
