@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from math import isfinite
 from operator import index
 from reprlib import repr as short
 from typing import Any
@@ -99,7 +100,7 @@ def select_layers(choice: LayerChoice, num_layers: int) -> LayerSelection:
         choice = _parse_weights(choice)
     if isinstance(choice, Mapping):
         numbers = _select_numbers(list(choice), num_layers)
-        return LayerSelection(numbers, add=True, weights=tuple(map(float, choice.values())))
+        return LayerSelection(numbers, add=True, weights=_convert_weights(choice))
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
     if isinstance(choice, int):
@@ -137,10 +138,24 @@ def _parse_weights(choice: str) -> dict[int, float]:
     try:
         return {int(number): float(weight) for number, weight in pairs}
     except ValueError:
-        raise ConfigError(
-            f"layers is {choice!r}, where a weight is not a number",
-            fix="give each layer a weight, such as 0:0.2,1:0.5,2:0.3",
-        ) from None
+        raise _faulty_weight_error(choice) from None
+
+
+def _convert_weights(choice: Mapping[int, float]) -> tuple[float, ...]:
+    try:
+        weights = tuple(map(float, choice.values()))
+    except (TypeError, ValueError, OverflowError):
+        raise _faulty_weight_error(choice) from None
+    if not all(map(isfinite, weights)):
+        raise _faulty_weight_error(choice)
+    return weights
+
+
+def _faulty_weight_error(choice: object) -> ConfigError:
+    return ConfigError(
+        f"layers is {short(choice)}, where a weight is not a finite number",
+        fix="give each layer a weight, such as 0:0.2,1:0.5,2:0.3",
+    )
 
 
 def _unknown_layers_error(choice: str) -> ConfigError:

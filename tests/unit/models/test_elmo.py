@@ -239,6 +239,11 @@ def test_layers_are_mixed_with_given_weights():
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     with raises(ConfigError, "layers", "0:1.2.3", fix="0:0.2,1:0.5,2:0.3"):
         cloze.embed(model, text, layers="0:1.2.3")
+    for weight in ("a", None, np.nan, np.inf, 10**400):
+        with raises(ConfigError, "layers", "weight", fix="0:0.2,1:0.5,2:0.3"):
+            cloze.embed(model, text, layers={0: weight})
+    with raises(ConfigError, "layers", "weight", fix="0:0.2,1:0.5,2:0.3"):
+        cloze.embed(model, text, layers="0:1e999")
     with raises(InputError, "5", fix="2"):
         cloze.embed(model, text, layers={5: 1.0})
 
