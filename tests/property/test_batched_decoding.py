@@ -16,9 +16,10 @@ from cloze.decode.sampling import filter_probabilities
 from generated_examples import examples
 from grams import text_model
 from helpers import tiny_model
-from languages import VARIETIES, neural_model
+from languages import VARIETIES, elmo_model, neural_model
 
 MODELS = {"ngram": text_model(3)} | {name: neural_model(name) for name in VARIETIES}
+MODELS["elmo"] = elmo_model()  # unknown words have ids beyond the vocabulary
 MODELS["bert"] = tiny_model("mlm", is_causal=True)
 MODELS["short bert"] = tiny_model("mlm", positions=9, is_causal=True)  # texts are longer than it
 TEXTS = st.lists(

@@ -142,6 +142,18 @@ def _not_a_model_error(folder: Path) -> FolderError:
         return FolderError(
             f"{folder} is not a model, but contains models", fix=f"use one of them: {inside}"
         )
+    weights = sorted(path.name for path in folder.glob("*.hdf5"))
+    if len(weights) > 1:
+        return FolderError(
+            f"{folder} contains the weights of {len(weights)} published models: "
+            f"{', '.join(weights[:3])}{' …' if len(weights) > 3 else ''}",  # noqa: PLR2004
+            fix=f"give one of these files: {folder / weights[0]}",
+        )
+    if not weights and any(folder.glob("*options.json")):
+        return FolderError(
+            f"{folder} contains the options of a published ELMo, but not its weights",
+            fix="put its HDF5 file (NAME_weights.hdf5 or weights.hdf5) into the same folder",
+        )
     problem = f"{folder} is not a model: it has no config.json"
     if (folder / "recipe.toml").is_file():
         return FolderError(

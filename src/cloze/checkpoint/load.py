@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloze.checkpoint.contents import FolderContents, read_folder
 from cloze.checkpoint.model import Model, check_table_dtype, not_a_model_error
+from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.weights import CONFIG_FILE, LoadReport
 from cloze.config import one_of
 from cloze.data.input_files import split_endings
@@ -127,6 +128,17 @@ def find_file_family(source: str | os.PathLike[str]) -> Family | None:
     return next((one for one in list_families().values() if suffix in one.files), None)
 
 
+def detect_weights_file(source: str | os.PathLike[str]) -> Family | None:
+    """The family of a network in the format of another program: a published ELMo; else None."""
+    family = find_file_family(source)
+    return family if family is not None and family.open is None else None
+
+
+def find_source(source: str | os.PathLike[str]) -> Path:
+    """The folder of a model, or the file of a published one; raises if there is none."""
+    return find_folder(source) if detect_weights_file(source) is None else expand_user(source)
+
+
 def find_model_file(source: str | os.PathLike[str]) -> Path | None:
     """The file itself, or the only HDF5 file of a folder without config.json (a published ELMo)."""
     path = expand_user(source)
@@ -166,4 +178,12 @@ def _not_a_source_error(given: object) -> InputError:
     return not_a_model_error(given, fix="pass the path of a model folder, or the name of a model")
 
 
-__all__ = ["FolderContents", "find_file_family", "load", "print_report", "read_folder"]
+__all__ = [
+    "FolderContents",
+    "detect_weights_file",
+    "find_file_family",
+    "find_source",
+    "load",
+    "print_report",
+    "read_folder",
+]

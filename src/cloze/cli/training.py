@@ -85,12 +85,12 @@ def settings_to_resume(
 
 def check_paths(model: str | None, sources: Iterable[str]) -> None:
     """Raise if the model or one of the sources does not exist, before torch is imported."""
-    from cloze.checkpoint.source import find_folder
+    from cloze.checkpoint.load import find_source
     from cloze.data.input_files import match_paths
     from cloze.data.sources import is_stream
 
     if model:
-        find_folder(model)
+        find_source(model)
     for source in sources:
         if not is_stream(source):
             match_paths(source)

@@ -50,9 +50,13 @@ class History:
 
 def penalize_repetition(scores: Tensor, ids: Tensor, penalty: float) -> Tensor:
     """Logits x / θ if x > 0, else x · θ, of the tokens so far.  Keskar et al. 2019, § 4.1."""
-    ids = torch.where(ids < 0, ids[:, -1:], ids)  # every row ends with a token
+    known = _find_known(ids, scores)
+    ids = torch.where(known, ids, 0)
     seen = scores.gather(1, ids)
-    return scores.scatter(1, ids, torch.where(seen < 0, seen * penalty, seen / penalty))
+    penalized = torch.where(seen < 0, seen * penalty, seen / penalty)
+    # an unknown token leaves the score of token 0 as it is
+    nothing, reduce = (torch.inf, "amin") if penalty > 1 else (-torch.inf, "amax")
+    return scores.scatter_reduce(1, ids, torch.where(known, penalized, nothing), reduce)
 
 
 def ban_repeated_ngrams(scores: Tensor, ids: Tensor, size: int) -> Tensor:
@@ -63,5 +67,11 @@ def ban_repeated_ngrams(scores: Tensor, ids: Tensor, size: int) -> Tensor:
     prefix = ids[:, ids.shape[1] - size + 1 :]  # b size-1
     matches = (ngrams[..., :-1] == prefix[:, None]).all(-1)  # b g
     last = ngrams[..., -1]
-    limits = torch.where(matches & (last >= 0), -torch.inf, torch.inf).to(scores.dtype)
-    return scores.scatter_reduce(1, last.clamp(min=0), limits, "amin")
+    known = _find_known(last, scores)
+    limits = torch.where(matches & known, -torch.inf, torch.inf).to(scores.dtype)
+    return scores.scatter_reduce(1, torch.where(known, last, 0), limits, "amin")
+
+
+def _find_known(ids: Tensor, scores: Tensor) -> Tensor:
+    """Which ids have a score: not padding, nor an unknown word of an open vocabulary (ELMo)."""
+    return (ids >= 0) & (ids < scores.shape[1])

@@ -89,7 +89,7 @@ def pretrain_language(
     with start_sequence_model(
         out, named, force=force, load_vocabulary=lambda path: _load_vocabulary(path, recipe)
     ) as (folder, made, base):
-        _check_base(made, base)
+        check_base(made.model.init_from, base)
         lines = read_lines(texts, made.data)
         prepare_folder(folder, made.to_file())
         return _train(lines, folder, made, base, callbacks or CallbackList())
@@ -326,12 +326,14 @@ def _load_vocabulary(folder: str, recipe: LanguageModelRecipe) -> Tokenizer:
     return _adapt_tokenizer(Tokenizer.load(folder), recipe)
 
 
-def _check_base(recipe: LanguageModelRecipe, base: Model | None) -> None:
-    """Raise if the model to continue cannot predict words."""
+def check_base(source: object, base: Model | None) -> None:
+    """Raise if the model to continue cannot predict words; `source` names it."""
     if base is not None and getattr(base.config, "output", "") == "none":
         raise ConfigError(
-            f"{recipe.model.init_from} is an ELMo without an output layer, as published models are",
-            fix="train a new one, without --init-from; this one works with embed and as features",
+            f"{source} is an ELMo without a vocabulary and an output layer, as published models "
+            "are, so it cannot be trained further",
+            fix="train a new one (cloze pretrain --family elmo); this one works with embed, and as "
+            "features",
         )
 
 

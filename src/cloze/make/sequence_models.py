@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from cloze.checkpoint.atomic import atomic_folder
-from cloze.checkpoint.load import load
+from cloze.checkpoint.load import find_source, load
 from cloze.checkpoint.model import Model
-from cloze.checkpoint.source import find_folder
 from cloze.device import resolve_device
 from cloze.errors import ConfigError
 from cloze.files import PathLike
@@ -57,14 +56,14 @@ def open_base(recipe: SequenceModelRecipe) -> Model | None:
     init_from = recipe.model.init_from
     if init_from is None:
         return None
-    folder, family = find_folder(init_from), detect_family(init_from)
+    source, family = find_source(init_from), detect_family(init_from)
     if family is None or family.name != recipe.model.family:
         found = "no such model" if family is None else family.description
         raise ConfigError(
             f"the recipe is for the family {recipe.model.family}, but {init_from} contains {found}",
             fix="use the recipe of its family, or train a new model",
         )
-    return load(folder, device="cpu")
+    return load(source, device="cpu")
 
 
 def load_or_train_tokenizer(

@@ -5,6 +5,7 @@ h units of an LSTM, u distinct words, v vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -181,16 +182,18 @@ class Elmo(nn.Module):
         yield torch.cat([x, x], -1)
         index = reverse[..., None].expand_as(x)
         state = self._start(len(x))
-        ahead, back, after = x, x.gather(1, index), []
+        carried = None if self._carried is None else self.init_state(len(x))
+        self._carried = carried
+        ahead, back = x, x.gather(1, index)
         for number, layers in enumerate(
             zip(self.forward_layers, self.backward_layers, strict=True)
         ):
             ahead, *first = self._step_layer(layers[0], number, ahead, state[:2])
             back, *second = self._step_layer(layers[1], number, back, state[2:])
-            after.append((*first, *second))
+            if carried is not None:  # before `yield`: a caller may not read the layers above
+                for part, after in zip(carried, (*first, *second), strict=True):
+                    part[number] = after[0].detach()
             yield torch.cat([ahead, back.gather(1, index)], -1)
-        if self.config.carry_state:
-            self._carried = tuple(torch.cat(part).detach() for part in zip(*after, strict=True))
 
     def _step_layer(
         self, layer: nn.Module, number: int, x: Tensor, state: Sequence[Tensor]
@@ -201,17 +204,25 @@ class Elmo(nn.Module):
         return (found + x if number else found), output, cell
 
     def _start(self, rows: int) -> State:
-        """The states before the first token: zeros, or with `carry_state` the last of each row."""
+        """The states before the first token: zeros, or the last of each row if carried."""
         state = self.init_state(rows)
-        if self.config.carry_state and self._carried is not None:
+        if self._carried is not None:
             for part, carried in zip(state, self._carried, strict=True):
                 count = min(rows, carried.shape[1])
                 part[:, :count] = carried[:, :count]
         return state
 
-    def reset_state(self) -> None:
-        """Forget the states that `carry_state` has kept."""
-        self._carried = None
+    @contextmanager
+    def carry_states(self) -> Iterator[None]:
+        """With `carry_state`, each row continues the same row of the call before it inside.
+
+        The first call starts from zeros, and so does a layer that the call before did not read.
+        """
+        self._carried = self.init_state(0) if self.config.carry_state else None
+        try:
+            yield
+        finally:
+            self._carried = None
 
     # The language models.
 

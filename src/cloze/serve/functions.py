@@ -22,6 +22,7 @@ from cloze.serve.config import MAX_TEXTS
 from cloze.serve.failures import refuse
 from cloze.serve.images import IMAGE_HELP, Base64Image, Image, decode_images, encode_images
 from cloze.tasks.embed import embed, embed_stream
+from cloze.tasks.inference import carries_state
 from cloze.tasks.inputs import Failure
 
 Text = str | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
@@ -152,6 +153,8 @@ class Function:
         self, model: Model, inputs: Sequence[tuple[Any, ...]], options: Mapping[str, Any]
     ) -> list[Any]:
         """Call the function for inputs of one or several requests."""
+        if carries_state(model) and len(inputs) > 1:  # none is read from the states after another
+            return [one for each in inputs for one in self.compute(model, [each], options)]
         function = self.call or self.python
         names = [self.python_names.get(name, name) for name in self.inputs]
         if self.is_whole:

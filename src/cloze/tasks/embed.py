@@ -45,7 +45,13 @@ from cloze.tasks.features import (
     skips_zeros,
 )
 from cloze.tasks.image_inputs import ImageInputs, reads_images
-from cloze.tasks.inference import choose_batch_tokens, delay, divide_batches, map_batches
+from cloze.tasks.inference import (
+    carry_states,
+    choose_batch_tokens,
+    delay,
+    divide_batches,
+    map_batches,
+)
 from cloze.tasks.inputs import (
     OnError,
     Texts,
@@ -203,10 +209,11 @@ def embed(
     )
     if by_token:
         found: list[TokenVectors | None] = [None] * len(rows)
-        for encoded in parts:
-            kept = dict(chain.from_iterable(compute(encoded, len(rows), _split_tokens)))
-            for row in encoded:
-                found[row] = _make_token_vectors(row, encoded, kept, unit, stream)
+        with carry_states(model):
+            for encoded in parts:
+                kept = dict(chain.from_iterable(compute(encoded, len(rows), _split_tokens)))
+                for row in encoded:
+                    found[row] = _make_token_vectors(row, encoded, kept, unit, stream)
         _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
         return found[0] if is_single and found[0] else found
     pooled = (
@@ -219,7 +226,8 @@ def embed(
             stream,
         )
     )
-    out = _collect_vectors(pooled, len(rows))
+    with carry_states(model):
+        out = _collect_vectors(pooled, len(rows))
     _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
     if out is None:  # no text, or all have failed: there is no vector whose size is known
         out = torch.full((len(rows), len(modes) * measure_features(model, chosen)), torch.nan)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from math import isfinite
 from operator import index
 from reprlib import repr as short
 from typing import Any
@@ -22,7 +23,6 @@ from torch import Tensor
 from cloze.checkpoint.model import Model
 from cloze.checkpoint.task import FeatureSettings
 from cloze.contention import MONITOR
-from cloze.data.batch import batch_by_tokens
 from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.nn.engine import compute_layers, lock_engine
@@ -31,6 +31,7 @@ from cloze.nn.layout import Packed
 from cloze.nn.pooling import pool
 from cloze.nn.utils import HostCopy
 from cloze.progress import ProgressCallback
+from cloze.tasks.inference import carry_states, divide_batches
 from cloze.text.joint_bpe import add_prefix_space
 from cloze.text.word_characters import WordCharacterTokenizer
 
@@ -99,7 +100,7 @@ def select_layers(choice: LayerChoice, num_layers: int) -> LayerSelection:
         choice = _parse_weights(choice)
     if isinstance(choice, Mapping):
         numbers = _select_numbers(list(choice), num_layers)
-        return LayerSelection(numbers, add=True, weights=tuple(map(float, choice.values())))
+        return LayerSelection(numbers, add=True, weights=_convert_weights(choice))
     if isinstance(choice, str) and re.fullmatch(r"-?\d+(,-?\d+)*", choice):
         choice = [int(number) for number in choice.split(",")]
     if isinstance(choice, int):
@@ -137,10 +138,24 @@ def _parse_weights(choice: str) -> dict[int, float]:
     try:
         return {int(number): float(weight) for number, weight in pairs}
     except ValueError:
-        raise ConfigError(
-            f"layers is {choice!r}, where a weight is not a number",
-            fix="give each layer a weight, such as 0:0.2,1:0.5,2:0.3",
-        ) from None
+        raise _faulty_weight_error(choice) from None
+
+
+def _convert_weights(choice: Mapping[int, float]) -> tuple[float, ...]:
+    try:
+        weights = tuple(map(float, choice.values()))
+    except (TypeError, ValueError, OverflowError):
+        raise _faulty_weight_error(choice) from None
+    if not all(map(isfinite, weights)):
+        raise _faulty_weight_error(choice)
+    return weights
+
+
+def _faulty_weight_error(choice: object) -> ConfigError:
+    return ConfigError(
+        f"layers is {short(choice)}, where a weight is not a finite number",
+        fix="give each layer a weight, such as 0:0.2,1:0.5,2:0.3",
+    )
 
 
 def _unknown_layers_error(choice: str) -> ConfigError:
@@ -302,19 +317,21 @@ def extract_features(
     select = _make_selector(model, spec, pooled=pooled)
     layers = select_feature_layers(spec.layers, model.module.num_layers)
     found: dict[int, Tensor] = {}
-    for batch in batch_by_tokens([len(one.ids) for one in sequences], batch_tokens):
-        MONITOR.check()
-        packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
-        ids = make_id_tensor([sequences[n].ids for n in batch])
-        types = torch.tensor([x for n in batch for x in sequences[n].type_ids])
-        with lock_engine(model.module):
-            combined = compute_layers(model.module, ids, packed, types, layers)  # n d
-            copied = HostCopy(combined.float()).wait()
-        for n, vectors in zip(batch, copied.split(list(packed.lengths)), strict=True):  # t d
-            kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
-            found[n] = select(kept, sequences[n])
-        if progress:
-            progress("sequences", len(found) // per_item, len(items))
+    batches = divide_batches(model, [len(one.ids) for one in sequences], batch_tokens)
+    with carry_states(model):
+        for batch in batches:
+            MONITOR.check()
+            packed = Packed.from_lengths((len(sequences[n].ids) for n in batch), model.device)
+            ids = make_id_tensor([sequences[n].ids for n in batch])
+            types = torch.tensor([x for n in batch for x in sequences[n].type_ids])
+            with lock_engine(model.module):
+                combined = compute_layers(model.module, ids, packed, types, layers)  # n d
+                copied = HostCopy(combined.float()).wait()
+            for n, vectors in zip(batch, copied.split(list(packed.lengths)), strict=True):  # t d
+                kept = vectors if len(vectors) else vectors.new_zeros(1, vectors.shape[-1])
+                found[n] = select(kept, sequences[n])
+            if progress:
+                progress("sequences", len(found) // per_item, len(items))
     return Features(
         vectors=[found[n] for n in range(len(sequences))], words=words, per_item=per_item
     )

@@ -5,6 +5,7 @@ n tokens of a packed batch, m selected positions in it, p positions of one item,
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from typing import TypeVar
@@ -192,11 +193,26 @@ def choose_batch_tokens(model: Model, batch_tokens: int | None) -> int:
 def divide_batches(
     model: Model, lengths: Sequence[int], batch_tokens: int | None
 ) -> list[list[int]]:
-    """Indices of sequences in batches; by default such that every core of a CPU has some."""
+    """Indices of sequences in batches; by default such that every core of a CPU has some.
+
+    If states are carried from text to text, each sequence is a batch, in the order of the input.
+    """
+    if carries_state(model):
+        return [[n] for n in range(len(lengths))]
     most = choose_batch_tokens(model, batch_tokens)
     if batch_tokens is None and _uses_cores(model):
         most = choose_tokens_per_core(lengths, most)
     return list(batch_by_tokens(lengths, most))
+
+
+def carries_state(model: Model) -> bool:
+    """Whether a text is read from the states after the one before it (ELMo, `carry_state`)."""
+    return bool(getattr(model.config, "carry_state", False))
+
+
+def carry_states(model: Model) -> AbstractContextManager[None]:
+    """Inside, texts are read from the states after the one before, if the model carries states."""
+    return model.module.carry_states() if carries_state(model) else nullcontext()
 
 
 def map_batches(

@@ -43,6 +43,7 @@ def _make_row(characters: Sequence[int]) -> Row:
 
 
 BOS_ROW, EOS_ROW = _make_row([BEGIN_OF_TEXT]), _make_row([END_OF_TEXT])
+_SYMBOLS = {BOS_ROW: "<s>", EOS_ROW: "</s>"}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -182,11 +183,13 @@ class WordCharacterTokenizer(Tokenizer):
     def _with_rows(self, found: TokenAlignment, texts: Sequence[str]) -> TokenAlignment:
         rows = self._make_rows(found.ids, found.tokens, found.offsets, found.sequence_ids, texts)
         tokens = [
-            texts[sequence][slice(*offsets)]
-            if token == self.unk_token and sequence is not None
+            _SYMBOLS.get(row, token)
+            if sequence is None
+            else texts[sequence][slice(*offsets)]
+            if token == self.unk_token
             else token
-            for token, offsets, sequence in zip(
-                found.tokens, found.offsets, found.sequence_ids, strict=True
+            for row, token, offsets, sequence in zip(
+                rows, found.tokens, found.offsets, found.sequence_ids, strict=True
             )
         ]
         return replace(found, ids=rows, tokens=tokens)

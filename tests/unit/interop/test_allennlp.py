@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import cloze
-from cloze.errors import FolderError, InputError, MissingExtraError
+from cloze.cli.app import app
+from cloze.errors import ConfigError, FolderError, InputError, MissingExtraError
 from cloze.nn.layout import Packed
 from cloze.text.word_characters import encode_rows
 from elmo_reference import elmo
@@ -140,6 +142,48 @@ def test_one_file_or_a_folder_under_any_prefix(tmp_path):
     one, other = cloze.embed(folder, "a b"), cloze.embed(file, "a b")
     assert np.array_equal(one, other)
     assert cloze.load(file, dtype="bfloat16").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["", "weights.hdf5"])
+def test_it_is_a_source_of_features(tmp_path, name):
+    source = write(tmp_path / "elmo") / name
+    data = tmp_path / "train.tsv"
+    data.write_text("text\tlabel\n" + "a good wug\tyes\nthe bad mat\tno\n" * 4)
+    given = ["--train", str(data), "--dev", str(data), "--out", str(tmp_path / "out")]
+    options = ["--recipe", "features", "--quiet"]
+    found = CliRunner().invoke(app, ["finetune", "classify", str(source), *given, *options])
+    assert found.exit_code == 0, found.output
+    assert cloze.load(tmp_path / "out").labels == ("no", "yes")
+
+
+@pytest.mark.parametrize("name", ["", "weights.hdf5"])
+def test_it_cannot_be_trained_further(tmp_path, name):
+    source, out = write(tmp_path / "elmo") / name, tmp_path / "out"
+    with raises(ConfigError, str(source), "vocabulary", "output layer", fix="features"):
+        cloze.pretrain([["a b c"] * 9], out, init_from=source, steps=1)
+    data = tmp_path / "train.tsv"
+    data.write_text("text\tlabel\n" + "a good wug\tyes\nthe bad mat\tno\n" * 4)
+    with raises(ConfigError, str(source), "vocabulary", "output layer", fix="features"):
+        cloze.finetune(
+            "classify",
+            source,
+            data,
+            out,
+            transfer="features",
+            settings={"language_model.finetune_recipe": "elmo"},
+        )
+    assert not out.exists()
+
+
+def test_a_folder_without_weights_or_with_two_is_refused(tmp_path):
+    folder = write(tmp_path / "elmo", prefix="one_")
+    (folder / "one_weights.hdf5").rename(tmp_path / "weights")
+    with raises(FolderError, "options", "weights", fix="HDF5"):
+        cloze.load(folder)
+    for name in ("one_weights.hdf5", "two_weights.hdf5"):
+        shutil.copy(tmp_path / "weights", folder / name)
+    with raises(FolderError, "one_weights.hdf5", "two_weights.hdf5", fix="one_weights.hdf5"):
+        cloze.load(folder)
 
 
 def test_it_is_saved_as_any_other_folder_and_exported_again(tmp_path):

@@ -13,6 +13,8 @@ from cloze.make.resume import resume
 from cloze.make.run_folder import find_run_recipe, write_recipe
 from cloze.models.configs.bert import BertConfig
 from helpers import Watch, raises
+from languages import elmo_model
+from translators import translator
 from tunings import body, questions, tagged, texts, tune
 
 
@@ -173,3 +175,12 @@ def test_an_option_that_a_linear_classifier_ignores_is_refused(option):
     for changes in ({"classifier": "cnn"}, {"transfer": "head"}):  # these are trained in steps
         complete_finetuning("features", options={**options, **changes})
     complete_finetuning("features", task="tag", options=options)
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_model_with_vectors_and_without_heads_can_be_features(task, tmp_path):
+    for name, model in (("elmo", elmo_model()), ("cove", translator("bahdanau"))):
+        model.save(tmp_path / name)
+        with raises(InputError, "no head", task, fix="--recipe features"):
+            data = texts(4) if task == "classify" else tagged(4)
+            finetune(task, tmp_path / name, data, tmp_path / "out", dev=data)

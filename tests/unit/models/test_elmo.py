@@ -5,11 +5,14 @@ import pytest
 import torch
 
 import cloze
+from cloze.checkpoint.task import FeatureSettings
+from cloze.data.labelled.batch import EncodedExample
 from cloze.errors import ConfigError, InputError
 from cloze.models.build import build
 from cloze.models.configs.elmo import ElmoConfig
 from cloze.nn.layout import Packed
-from cloze.tasks.features import choose_pooling
+from cloze.serve.functions import FUNCTIONS
+from cloze.tasks.features import choose_pooling, extract_features
 from cloze.text.word_characters import MAX_CHARACTERS, encode_rows
 from elmo_reference import elmo, weights_of
 from helpers import raises
@@ -128,19 +131,85 @@ def test_characters_as_a_product_of_matrices_are_their_embeddings():
     torch.testing.assert_close(*gradients)
 
 
-def test_carried_states_continue_a_text_and_can_be_reset():
+def test_carried_states_continue_a_text_inside_a_context_only():
     module = in_double(carry_state=True)
     rows, packed = rows_of(["the", "cat", "sat", "on"]), Packed.from_lengths([4])
     half, size = Packed.from_lengths([2]), module.config.projection_size
     whole = module(rows, packed)
-    assert not torch.allclose(module(rows, packed), whole)
-    module.reset_state()
-    parts = torch.cat([module(rows[:2], half), module(rows[2:], half)])
+    assert torch.equal(module(rows, packed), whole)
+    with module.carry_states():
+        parts = torch.cat([module(rows[:2], half), module(rows[2:], half)])
     torch.testing.assert_close(parts[:, :size], whole[:, :size])
-    module.reset_state()
-    torch.testing.assert_close(module(rows, packed), whole)
+    assert torch.equal(module(rows, packed), whole)
     stateless = in_double()
-    assert torch.equal(stateless(rows, packed), stateless(rows, packed))
+    with stateless.carry_states():
+        assert torch.equal(stateless(rows, packed), stateless(rows, packed))
+
+
+CONTINUED = ["the cat sat", "zzz", "on the mat the cat sat on", "a cat"]
+
+
+def read_as_one(model, layer):
+    """The forward half of the vectors of all texts, read as one."""
+    rows = [row for text in CONTINUED for row in model.tokenizer.encode(text).ids]
+    found = list(model.module.hidden_states(torch.tensor(rows), Packed.from_lengths([len(rows)])))
+    return found[layer][:, : model.config.projection_size].detach().numpy()
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_embed_carries_the_states_from_text_to_text(layer):
+    model = elmo_model(carry_state=True)
+    size = model.config.projection_size
+    alone = np.concatenate(
+        [one.vectors for one in cloze.embed(elmo_model(), CONTINUED, pooling="none", layers=layer)]
+    )
+    for layers in (layer, {layer: 1.0}):
+        found = cloze.embed(model, CONTINUED, pooling="none", layers=layers)
+        vectors = np.concatenate([one.vectors for one in found])
+        np.testing.assert_allclose(vectors[:, :size], read_as_one(model, layer), atol=1e-6)
+        assert np.allclose(vectors[5:], alone[5:]) == (layer == 0)  # of all texts but the first
+        np.testing.assert_allclose(vectors[:5], alone[:5], atol=1e-6)
+
+
+def test_every_embedding_with_carried_states_begins_with_zeros():
+    model = elmo_model(carry_state=True)
+    expected = cloze.embed(model, CONTINUED)
+    assert np.array_equal(cloze.embed(model, CONTINUED), expected)
+    assert np.array_equal(cloze.embed(model, CONTINUED, batch_tokens=1), expected)
+    np.testing.assert_allclose(
+        cloze.embed(model, CONTINUED[0]), cloze.embed(elmo_model(), CONTINUED[0]), atol=1e-6
+    )
+    assert np.array_equal(
+        cloze.embed(model, CONTINUED, layers=[1, 2])[:, model.config.hidden_size :], expected
+    )
+    with raises(InputError, "text 3"):
+        cloze.embed(model, ["the", "cat", "x " * 5000], truncation="error")
+    assert np.array_equal(cloze.embed(model, CONTINUED), expected)
+
+
+def test_features_with_carried_states_are_those_of_embed():
+    model = elmo_model(carry_state=True)
+    encodings = [model.tokenizer.encode(text) for text in CONTINUED]
+    items = [
+        EncodedExample(
+            ids=one.ids, type_ids=one.type_ids, positions=range(len(one.ids)), targets=()
+        )
+        for one in encodings
+    ]
+    settings = FeatureSettings(input_size=model.config.hidden_size)
+    for _ in range(2):
+        found = extract_features(model, items, settings, pooled=False, batch_tokens=2048)
+        expected = cloze.embed(model, CONTINUED, pooling="none")
+        for vectors, one in zip(found.vectors, expected, strict=True):
+            np.testing.assert_allclose(vectors.numpy(), one.vectors, atol=1e-6)
+
+
+def test_requests_to_a_server_do_not_carry_states_to_each_other():
+    model = elmo_model(carry_state=True)
+    inputs = [(text, None) for text in CONTINUED]
+    found = FUNCTIONS["embed"].compute(model, inputs, {})
+    for text, one in zip(CONTINUED, found, strict=True):
+        assert np.array_equal(one.vectors, cloze.embed(model, text))
 
 
 def test_embed_gives_three_vectors_per_word():
@@ -170,6 +239,11 @@ def test_layers_are_mixed_with_given_weights():
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     with raises(ConfigError, "layers", "0:1.2.3", fix="0:0.2,1:0.5,2:0.3"):
         cloze.embed(model, text, layers="0:1.2.3")
+    for weight in ("a", None, np.nan, np.inf, 10**400):
+        with raises(ConfigError, "layers", "weight", fix="0:0.2,1:0.5,2:0.3"):
+            cloze.embed(model, text, layers={0: weight})
+    with raises(ConfigError, "layers", "weight", fix="0:0.2,1:0.5,2:0.3"):
+        cloze.embed(model, text, layers="0:1e999")
     with raises(InputError, "5", fix="2"):
         cloze.embed(model, text, layers={5: 1.0})
 

@@ -39,7 +39,7 @@ def test_a_row_has_begin_bytes_end_and_padding():
 def test_ids_are_rows_and_unknown_words_keep_their_spelling(tokenizer):
     found = tokenizer.encode("The Zyzzyva sat")
     assert found.ids == [BOS_ROW, *map(encode_word, ("The", "Zyzzyva", "sat")), EOS_ROW]
-    assert found.tokens == ["[CLS]", "The", "Zyzzyva", "sat", "[SEP]"]
+    assert found.tokens == ["<s>", "The", "Zyzzyva", "sat", "</s>"]
     assert found.offsets[2] == (4, 11)
     assert tokenizer.encode_ids(["The Zyzzyva sat"]) == [found.ids]
     assert tokenizer.encode_words(["The Zyzzyva sat"]) == [["The", "Zyzzyva", "sat"]]

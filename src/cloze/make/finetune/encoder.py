@@ -39,7 +39,8 @@ from cloze.make.finetune.trials import (
     run_trials,
     write_trials,
 )
-from cloze.make.recipe.finetune import FinetuneRecipe
+from cloze.make.language_model import check_base
+from cloze.make.recipe.finetune import FEATURE_TASKS, FinetuneRecipe
 from cloze.make.recipe.model import ModelSource
 from cloze.make.recipe.transfer import TransferConfig
 from cloze.make.run_folder import check_extras, check_one_process, prepare_folder, start_run
@@ -235,6 +236,8 @@ def _open_base(model: Model | PathLike | None, recipe: FinetuneRecipe) -> Model 
             f"{model.family.description}",
             fix="use a model of `cloze pretrain --recipe ulmfit-general`, or another recipe",
         )
+    if recipe.language_model.finetune_recipe:
+        check_base(model.folder or "the model", model)
     if recipe.transfer.kind == "features":
         if "embed" not in model.capabilities:
             raise unsupported_function_error(model, "finetune --transfer features")
@@ -252,4 +255,8 @@ def _check_head(owner: Any, model: Model, recipe: FinetuneRecipe) -> None:  # no
         return
     name = "finetune" if not heads else f"finetune {recipe.task}"
     reason = f"{model.folder or 'it'} has no head for the task {recipe.task}"
-    raise unsupported_function_error(model, name, reason)
+    error = unsupported_function_error(model, name, reason)
+    if recipe.task not in FEATURE_TASKS or "embed" not in model.capabilities:
+        raise error
+    fix = f"train a classifier on its vectors (--recipe features), or {error.fix}"
+    raise InputError(error.problem, fix=fix)

@@ -22,6 +22,7 @@ AXES = {
     "epochs": [f"run.{unit}" for unit in UNITS],
 }
 
+FEATURE_TASKS = ("classify", "tag")  # that a classifier on features learns
 GPT_LM_WEIGHT = 0.5  # λ of Radford et al. 2018, §4.1
 
 # Options of training in steps; a classifier that is solved in one step does not have them.
@@ -188,7 +189,7 @@ class FinetuneRecipe(Config):
                     fix=f"leave --{flag} out, or use --transfer full, last-N or head",
                 )
         self.check_task_model()
-        if self.task not in ("classify", "tag"):
+        if self.task not in FEATURE_TASKS:
             raise ConfigError(
                 f"transfer.kind 'features' cannot learn the task {self.task}",
                 fix="use --transfer full, last-N or head",
