@@ -51,6 +51,7 @@ from cloze.make.recipe.run import EXCLUSIVE
 from cloze.models.registry import Family, get_family, list_families
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
+DISTILL = "distill"  # the recipe of students; `pretrain` continues them with its own
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
 
 
@@ -136,7 +137,7 @@ def complete_distillation(
     flags, overrides = _drop_unset(options), parse_settings(settings)
     if isinstance(source, DistillRecipe) and not (flags or overrides or teacher):
         return source
-    values = read_values(source or "distill")
+    values = read_values(source or DISTILL)
     if "distill" not in values:
         raise ConfigError(
             f"{describe_source(source)} is not a recipe for distill",
@@ -284,7 +285,7 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
 def list_pretrained_families() -> list[str]:
     """The families that `pretrain` trains."""
     found = [one for one in list_families().values() if class_of_family(one) in PRETRAIN_CLASSES]
-    return [one.name for one in found if one.recipe not in (None, "distill")]
+    return [one.name for one in found if one.recipe not in (None, DISTILL)]
 
 
 def _check_pretrained(family: Family, init_from: object = None) -> None:
@@ -322,8 +323,8 @@ def _default_recipe(
 ) -> str:
     if family is not None:
         return get_family(family).recipe or LAPTOP
-    if base is not None and base.kind != "encoder":
-        return base.recipe or LAPTOP
+    if base is not None and base.recipe not in (None, LAPTOP, DISTILL):
+        return base.recipe
     _check_default_recipes(options, settings)
     device = options.get("device") or settings.get("run.device")
     return default_recipe(None if device is None else str(device))
