@@ -57,7 +57,8 @@ def open_base(recipe: SequenceModelRecipe) -> Model | None:
     init_from = recipe.model.init_from
     if init_from is None:
         return None
-    folder, family = find_folder(init_from), detect_family(init_from)
+    folder = find_folder(init_from)
+    family = detect_family(folder)
     if family is None or family.name != recipe.model.family:
         found = "no such model" if family is None else family.description
         raise ConfigError(

@@ -9,7 +9,7 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.decode.beam import beam_search
 from cloze.decode.config import BeamConfig
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.gpt import GPT2Config, GPTConfig
 from cloze.tasks.source_to_target import make_translator
@@ -243,8 +243,18 @@ def test_an_encoder_decoder_summarizes(tmp_path):
     assert "lead-3 ROUGE-L" in comparison.note
 
 
+@pytest.mark.parametrize("task", ["translate", "summarize", "classify"])
+def test_a_model_that_does_not_exist(task, tmp_path):
+    with raises(FolderError, "runs/nothere", "built-in"):
+        cloze.finetune(task, "runs/nothere", ROWS, tmp_path / "run", progress=False)
+
+
 def test_what_a_user_can_get_wrong(tuned, tmp_path):
     out = tmp_path / "run"
+    with raises(InputError, "neither a translator nor a GPT"):
+        (tmp_path / "ngram").mkdir()
+        (tmp_path / "ngram" / "config.json").write_text('{"model_type": "ngram"}')
+        cloze.finetune("translate", tmp_path / "ngram", [SOURCE, TARGET], out, progress=False)
     with raises(InputError, "highlights", "title", fix="--target-column"):
         cloze.finetune(
             "summarize", tuned.folder, [{"text": "a b", "title": "c"}], out, progress=False

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Unpack
 
+from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import TARGET_TASKS
 from cloze.config import (
     Settings,
@@ -353,7 +354,8 @@ def _complete_translation(
     flags: Mapping[str, Any],
     overrides: Mapping[str, Any],
 ) -> TranslationRecipe:
-    base = detect_family(model)
+    # raises if there is no such model; "org/name" may be in the cache of the hub
+    base = None if model is None else detect_family(find_folder(model))
     if model is not None and (base is None or base.kind not in ("translator", "encoder")):
         raise InputError(
             f"{model} cannot be trained to {task}: it is neither a translator nor a GPT",
