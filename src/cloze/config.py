@@ -43,6 +43,7 @@ C = TypeVar("C", bound="DataclassInstance")
 Settings = Iterable[str] | Mapping[str, Any]
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
+_MIN_PART, _MAX_NEAR = 3, 3  # characters of a part of a name; names that are suggested
 _MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
@@ -280,12 +281,20 @@ def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError
 
 
 def suggest(word: str, known: Iterable[str], *, listed: int = 12) -> str:
-    """The fix for a mistyped name: the closest known name, and up to `listed` known names."""
+    """The fix for a mistyped name: the closest known names, and up to `listed` known names.
+
+    These are the two or three names that contain the word, or else the most similar one.
+    """
     choices = list(known)
-    near = [f"did you mean {one!r}?" for one in get_close_matches(word, choices, 1, cutoff=0.7)]
-    if near and len(choices) > listed:
-        return near[0]
-    return " Otherwise ".join([*near, f"choose from {', '.join(choices)}"])
+    near = [one for one in choices if word in one and len(word) >= _MIN_PART]
+    if not 1 < len(near) <= _MAX_NEAR:
+        near = get_close_matches(word, choices, 1, cutoff=0.7)
+    listing = f"choose from {', '.join(choices)}"
+    if not near:
+        return listing
+    *others, last = map(repr, near)
+    question = f"did you mean {' or '.join([', '.join(others), last] if others else [last])}?"
+    return question if len(choices) > listed else f"{question} Otherwise {listing}"
 
 
 @cache

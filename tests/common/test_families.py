@@ -90,12 +90,13 @@ COMMANDS = {
     "draw": ["a b", "--json"],
 }
 OWN_LAYOUT_ENCODERS = {"music-transformer", "retro"}
-NO_EXPORT = {"gpt3", *OWN_LAYOUT_ENCODERS}  # transformers does not have these
+NOT_IN_TRANSFORMERS = {"gpt3", *OWN_LAYOUT_ENCODERS}
 EXPORTS = {
     "ngram": "arpa",
     "word2vec": "word2vec",
     "elmo": "allennlp",
-    **{name: "huggingface" for name in ENCODERS if name not in NO_EXPORT},
+    "gpt3": "onnx",
+    **{name: "huggingface" for name in ENCODERS if name not in NOT_IN_TRANSFORMERS},
 }
 DATA = {"language_model": [TEXT], "translator": [TEXTS[:3], TEXTS[:3]]}
 

@@ -108,6 +108,28 @@ def test_gpt2(data_dir: Path):
     assert_same(ours, peer, sampled_lines(data_dir, "wiki-00.txt.xz"))
 
 
+def test_openai_gpt(tmp_path: Path):
+    """A folder as it is published, with vocab.json and merges.txt."""
+    trained = Backend(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    trained.normalizer = normalizers.BertNormalizer(lowercase=True)
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    texts = [f"{word} naïve café élan cats' dogs, and {word}s" for word in pydoc_data.topics.topics]
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    trained.train_from_iterator(texts, trainer)
+    trained.model.save(str(tmp_path))
+    ours = Tokenizer.load(tmp_path)
+    peer = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path)
+    hand = ["Hello, World!", "  Éclair <unk> NAÏVE\tcafe\u0301's 中文 ไทย 👩‍🚀 İstanbul\n\n", ""]
+    assert_same(ours, peer, [*hand, *texts[:50], *unicode_texts(1000)])
+    ids = ours.encode(hand[1]).ids
+    assert ours.decode(ids) == peer.decode(ids, skip_special_tokens=True)
+    ours.save(tmp_path / "ours")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert_same(ours, again, [*hand, *unicode_texts(300)])
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", [*PUBLISHED, "gpt2"])
 def test_a_published_vocabulary_is_opened_by_transformers(

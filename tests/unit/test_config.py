@@ -159,6 +159,9 @@ def test_suggestions():
     many = [f"name{number}" for number in range(20)]
     assert suggest("nam3", many) == "did you mean 'name3'?"
     assert suggest("zzz", ["length", "width"]) == "choose from length, width"
+    families = ["bert", "openai-gpt", "gpt2", "gpt3"]
+    assert suggest("gpt", [*families, *many]) == "did you mean 'openai-gpt', 'gpt2' or 'gpt3'?"
+    assert suggest("name", many) == "did you mean 'name9'?", "too many contain it"
 
 
 Fraction = Annotated[float, Range(0, below=1)]

@@ -34,7 +34,8 @@ def pretrain(
             metavar="NAME|FILE",
             help="Recipe: laptop, fast, bert-original, bert-tiny … bert-base, demo, ngram, nnlm, "
             "lstm, awd-lstm, elmo, word2vec, gpt, gpt2, retro, music, clip, diffusion, or a TOML "
-            "file (default: that of --family; without --family laptop, or fast on a GPU).",
+            "file (default: that of --family, or of the family of --init-from; else laptop, or "
+            "fast on a GPU).",
         ),
     ] = None,
     family: Annotated[

@@ -383,6 +383,10 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
+class UnknownTextColumnError(InputError):
+    """A table has several columns, and none has the name of a text column."""
+
+
 def choose_text_column(names: Sequence[str], column: str | None, where: str) -> str:
     """The text column: the requested one, the first with a known name, or the only one."""
     column = find_column(names, column, where)
@@ -391,7 +395,7 @@ def choose_text_column(names: Sequence[str], column: str | None, where: str) -> 
         likely = (known[name] for name in TEXTS if name in known)
         column = next(likely, names[0] if len(names) == 1 else None)
     if column is None:
-        raise InputError(
+        raise UnknownTextColumnError(
             f"{where}: the text column is unknown, the columns are {format_names(names)}",
             fix="name it: --text-column NAME (text_column= in Python), or its 1-based number",
         )

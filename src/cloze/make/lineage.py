@@ -18,9 +18,18 @@ import numpy as np
 
 from cloze.checkpoint.load import load
 from cloze.config import number, one_of, suggest
+from cloze.data.input_files import find_files
 from cloze.data.labelled.examples import TextExample
 from cloze.data.labelled.formats import detect_content
-from cloze.data.sources import Sources, collect_sources, read_rows
+from cloze.data.readers import UnknownTextColumnError
+from cloze.data.sources import (
+    Row,
+    Source,
+    Sources,
+    collect_sources,
+    fingerprint_files,
+    read_rows,
+)
 from cloze.decode.language import language_model
 from cloze.device import resolve_device
 from cloze.errors import FolderError, InputError
@@ -93,7 +102,9 @@ def lineage(
     if not files:
         raise InputError("there are no labelled data", fix="name a file of texts with labels")
     tasks = _read_tasks([str(file) for file in files])
+    sources = collect_sources(text)
     settings = {
+        "text": _fingerprint_text(sources),
         "data": {name: labelled.fingerprint for name, (_, labelled) in tasks.items()},
         "minutes": minutes,
         "preset": preset,
@@ -110,7 +121,7 @@ def lineage(
             device=device,
             callbacks=opened,
         )
-        run.split_text(text)
+        run.split_text(sources)
         chosen = [system for name, system in SYSTEMS.items() if not names or name in names]
         stopped = next(filter(None, map(run.train_and_score, chosen)), None)
     result = run.make_result([system.name for system in chosen], minutes, stopped)
@@ -129,16 +140,21 @@ class _State:
         path = folder / STATE
         if path.is_file() and not force:
             content = read_json(path, max_bytes=1 << 28)
-            found = content.get("settings") if isinstance(content, dict) else None
-            if found != settings:
+            if not isinstance(content, dict):
+                content = {}
+            if content.get("settings") == settings:
+                return cls(folder, content)
+            if content.get("steps") != {}:  # a run that has not read its text has no results
                 raise FolderError(
                     f"{folder} contains a run with other data or settings",
                     fix="choose another --out, or overwrite it with --force (force=True in Python)",
                 )
-            return cls(folder, content)
-        check_output_path(folder, force)
+        else:
+            check_output_path(folder, force)
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, {"settings": dict(settings), "steps": {}})
+        content = {"settings": dict(settings), "steps": {}}
+        write_json(path, content)
+        return cls(folder, content)
 
     def get(self, *key: str) -> Any:  # noqa: ANN401 (a JSON value)
         """The result of a step, or None if it is not finished."""
@@ -202,7 +218,7 @@ class _Run:
     def text(self) -> Path:
         return self.state.folder / "text"
 
-    def split_text(self, sources: Sources) -> None:
+    def split_text(self, sources: Sequence[Source]) -> None:
         """Write training text and held-out text, a sentence per line, by a hash of documents."""
         if self.state.get("text") is not None:
             return
@@ -389,10 +405,26 @@ def _join(example: TextExample) -> str:
     return " ".join(filter(None, (example.text, example.pair)))
 
 
-def _read_documents(sources: Sources) -> Iterator[list[str]]:
+def _fingerprint_text(sources: Sequence[Source]) -> list[list[str | int]] | None:
+    """The fingerprint of the files of the text, which must exist; None if it is not in files."""
+    find_files(one for one in sources if isinstance(one, str | os.PathLike) and one != "-")
+    return fingerprint_files(sources)
+
+
+def _read_text(sources: Sequence[Source]) -> Iterator[Row]:
+    try:
+        yield from read_rows(sources)
+    except UnknownTextColumnError as error:
+        raise InputError(
+            error.problem,
+            fix="give running text (.txt), or a table with a header that names its column: text",
+        ) from None
+
+
+def _read_documents(sources: Sequence[Source]) -> Iterator[list[str]]:
     """The documents of running text: lists of paragraphs."""
     document: list[str] = []
-    for row in read_rows(collect_sources(sources)):
+    for row in _read_text(sources):
         if row.is_document or not row.text.strip():
             if document:
                 yield document

@@ -56,7 +56,8 @@ def open_base(recipe: SequenceModelRecipe) -> Model | None:
     init_from = recipe.model.init_from
     if init_from is None:
         return None
-    source, family = find_source(init_from), detect_family(init_from)
+    source = find_source(init_from)
+    family = detect_family(source)
     if family is None or family.name != recipe.model.family:
         found = "no such model" if family is None else family.description
         raise ConfigError(

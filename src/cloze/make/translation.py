@@ -51,7 +51,7 @@ from cloze.tasks.summarize import summarize
 from cloze.tasks.translate import translate
 from cloze.text.joint_bpe import train_joint_bpe
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.tokenizer_training import add_special_token, train_tokenizer
+from cloze.text.tokenizer_training import add_bos_and_eos, add_special_token, train_tokenizer
 from cloze.train.callbacks import CallbackList
 from cloze.train.fit import one_batch_each
 from cloze.train.loop import evaluate_objective
@@ -86,7 +86,8 @@ def train_translator(
             or tables with a column for each side: see `load_pairs`.
         out: the run's and the model's folder.
         recipe: a complete recipe. Its `model.init_from` is a model to continue, which keeps its
-            vocabulary and its configuration; a separator is added to a vocabulary without one.
+            vocabulary and its configuration; begin and end tokens and a separator are added to a
+            vocabulary without them.
         dev: pairs to evaluate on, in one of these forms.
         force: overwrite what is in `out`.
         callbacks: what is called while the run is prepared and trained.
@@ -170,6 +171,7 @@ def _train(
         out / VOCABULARY, base, lambda: _train_tokenizer(data, recipe, callbacks)
     )
     if not _is_translator(recipe):
+        tokenizer = add_bos_and_eos(tokenizer)
         tokenizer = add_special_token(tokenizer, find_separator(tokenizer))
     model = _build_model(recipe, tokenizer, base)
     pair_format = _make_format(recipe, model)

@@ -70,6 +70,11 @@ def own_encoder_capabilities(contents: Contents) -> dict[str, str]:
     return found
 
 
+def gpt3_capabilities(contents: Contents) -> dict[str, str]:
+    """Those of an encoder that transformers has no class for, but ONNX has all operations of."""
+    return {**own_encoder_capabilities(contents), "export": "an ONNX file"}
+
+
 def _describe_encoder_scores(contents: Contents) -> str:
     if contents.task in _TARGETS:
         return _TARGETS[contents.task][1]

@@ -10,6 +10,7 @@ from cloze.checkpoint.word2vec import export_vectors
 from cloze.config import one_of
 from cloze.errors import ConfigError, InputError
 from cloze.files import PathLike, check_output_path
+from cloze.models.registry import Family
 from cloze.models.word2vec import WordVectors
 from cloze.tasks.inputs import resolve_model
 
@@ -41,6 +42,12 @@ class Format:
     models: tuple[str, ...]  # families, or kinds of families
     needs: str
     write: Callable[..., Path]
+    excluded: tuple[str, ...] = ()  # families of these kinds that it does not support
+
+    def supports(self, family: Family) -> bool:
+        """Whether models of a family can be written in this format."""
+        is_listed = not {family.name, family.kind}.isdisjoint(self.models)
+        return is_listed and family.name not in self.excluded
 
 
 FORMATS = {
@@ -61,6 +68,7 @@ FORMATS = {
         ("encoder",),
         "an encoder that transformers has a class for",
         lambda model, out, force: model.save(out, force=force),
+        excluded=("gpt3",),
     ),
     "onnx": Format(
         ("encoder",),
@@ -106,9 +114,8 @@ def export(
     if not isinstance(model, Model):
         raise not_a_model_error(model)
     is_exported = "export" in model.capabilities
-    own = {model.family.name, model.family.kind} if is_exported else set()
-    if own.isdisjoint(wanted.models):
-        able = [name for name, one in FORMATS.items() if not own.isdisjoint(one.models)]
+    able = [name for name, one in FORMATS.items() if is_exported and one.supports(model.family)]
+    if format not in able:
         raise InputError(
             f"the format {format} needs {wanted.needs}, but this is {model.family.description}",
             fix=f"use the format {able[0]}"

@@ -9,6 +9,8 @@ from tokenizers.pre_tokenizers import PreTokenizer
 
 CONTINUATION_PREFIX = "##"  # marks a token that continues a word
 END_OF_TEXT = "<|endoftext|>"
+END_OF_WORD = "</w>"  # ends the last token of a word in the vocabulary of the first GPT
+GPT_UNKNOWN = "<unk>"
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))  # the library's names of bytes
 
 # role -> token, in the order of their ids in vocabularies trained here
@@ -113,6 +115,23 @@ def build_byte_bpe(
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1")
     backend.add_special_tokens([END_OF_TEXT])
+    return backend
+
+
+def build_word_bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Tokenizer:
+    """The first GPT's tokenizer: BERT's words in lower case, as characters that are merged."""
+    model = models.BPE(
+        dict(vocab),
+        list(merges),
+        unk_token=GPT_UNKNOWN,
+        continuing_subword_prefix="",
+        end_of_word_suffix=END_OF_WORD,
+    )
+    backend = Tokenizer(model)
+    backend.normalizer = build_bert_normalizer(lowercase=True, strip_accents=None, chinese=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+    backend.add_special_tokens([GPT_UNKNOWN])
     return backend
 
 

@@ -129,8 +129,8 @@ class Tokenizer:
 
     @classmethod
     def from_gpt2(cls, encoder_json: str | PathLike[str], vocab_bpe: str | PathLike[str]) -> Self:
-        """GPT-2's tokenizer from its `encoder.json` and `vocab.bpe`, under any names."""
-        backend = files.build_gpt2_backend(Path(encoder_json), Path(vocab_bpe))
+        """GPT-2's or GPT's tokenizer from `encoder.json` and `vocab.bpe`, under any names."""
+        backend = files.build_gpt_backend(Path(encoder_json), Path(vocab_bpe))
         return cls(backend, special_tokens=files.find_special_tokens(backend, {}))
 
     def save(self, folder: str | PathLike[str], *, token_types: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Read and write tokenizer files: `tokenizer.json`, a bare `vocab.txt`, GPT-2's two files."""
+"""Read and write tokenizer files: `tokenizer.json`, a bare `vocab.txt`, the two files of a GPT."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def read_tokenizer(path: Path, *, lowercase: bool | None = None) -> TokenizerFil
             chinese=settings.get("tokenize_chinese_chars", True),
         )
     elif file.name in _MERGES:
-        backend = build_gpt2_backend(file, file.with_name(_MERGES[file.name]))
+        backend = build_gpt_backend(file, file.with_name(_MERGES[file.name]))
     else:
         backend = load_backend(file)
         _apply_bert_settings(backend, settings)
@@ -113,17 +113,20 @@ def build_bert_backend(
     return backend
 
 
-def build_gpt2_backend(encoder: Path, merges: Path) -> Backend:
-    """GPT-2's tokenizer from its two files: token ids as JSON, one merge per line."""
+def build_gpt_backend(encoder: Path, merges: Path) -> Backend:
+    """The tokenizer of a GPT or GPT-2 from two files: token ids as JSON, one merge per line."""
     vocab = read_json_object(encoder)
     if not all(isinstance(number, int) and number >= 0 for number in vocab.values()):
         raise FolderError(
             f"{encoder} has a token id that is not an integer", fix="give each token an integer id"
         )
-    if backends.END_OF_TEXT not in vocab:
+    ends_words = any(token.endswith(backends.END_OF_WORD) for token in vocab)
+    is_gpt2 = backends.END_OF_TEXT in vocab
+    if not (is_gpt2 or (backends.GPT_UNKNOWN in vocab and ends_words)):
         raise FolderError(
-            f"{encoder} has no {backends.END_OF_TEXT}, so it is not a GPT-2 vocabulary",
-            fix="other byte-level BPE tokenizers need a tokenizer.json",
+            f"{encoder} is neither a GPT-2 vocabulary (it has no {backends.END_OF_TEXT}) nor that "
+            f"of a GPT ({backends.GPT_UNKNOWN}, and tokens that end with {backends.END_OF_WORD})",
+            fix="other BPE tokenizers need a tokenizer.json",
         )
     lines = [line for line in read_lines(merges) if not line.startswith("#version")]
     for line in lines:
@@ -134,7 +137,8 @@ def build_gpt2_backend(encoder: Path, merges: Path) -> Backend:
             )
     with convert_errors(FolderError, f"{encoder.name} and {merges} do not match"):
         pairs = [(left, right) for left, right in (line.split(" ") for line in lines)]
-        backend = backends.build_byte_bpe(vocab, pairs)
+        build = backends.build_byte_bpe if is_gpt2 else backends.build_word_bpe
+        backend = build(vocab, pairs)
     check_backend(backend, str(encoder))
     return backend
 

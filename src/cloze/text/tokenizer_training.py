@@ -295,6 +295,23 @@ def add_special_token(tokenizer: Tokenizer, token: str) -> Tokenizer:
     )
 
 
+def add_bos_and_eos(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer with tokens that begin and end a sequence.
+
+    The vocabulary of the first GPT has neither; <|endoftext|> is both, as in GPT-2.
+    """
+    ids = {"bos": tokenizer.start_id, "eos": tokenizer.end_id}
+    missing = [role for role, id_ in ids.items() if id_ is None]
+    if not missing:
+        return tokenizer
+    extended = add_special_token(tokenizer, END_OF_TEXT)
+    return Tokenizer(
+        extended.backend,
+        special_tokens={**tokenizer.special_tokens, **dict.fromkeys(missing, END_OF_TEXT)},
+        max_length=tokenizer.max_length,
+    )
+
+
 def _count_tokens(tokenizer: Tokenizer, word: str) -> int:
     """Number of tokens a word is split into; an unknown word counts as two."""
     tokens = [token.value for token in tokenizer.backend.model.tokenize(word)]

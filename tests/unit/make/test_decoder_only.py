@@ -9,11 +9,13 @@ import cloze
 from cloze.checkpoint.model import Model
 from cloze.decode.beam import beam_search
 from cloze.decode.config import BeamConfig
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.models.configs.bert import BertConfig
-from cloze.models.configs.gpt import GPT2Config
+from cloze.models.configs.gpt import GPT2Config, GPTConfig
 from cloze.tasks.source_to_target import make_translator
+from cloze.text.backends import build_word_bpe
 from cloze.text.joint_bpe import train_joint_bpe
+from cloze.text.tokenizer import Tokenizer
 from cloze.text.tokenizer_training import train_tokenizer
 from helpers import raises
 
@@ -50,6 +52,12 @@ def pretrained(folder, family="gpt2", **changes):
     if family == "gpt2":
         tokenizer, head = train_joint_bpe([*SOURCE, *TARGET], 300), "lm"
         config = GPT2Config(vocab_size=tokenizer.vocab_size, **sizes)
+    elif family == "openai-gpt":  # as published: the only special token is <unk>
+        letters = sorted({*"".join([*SOURCE, *TARGET]).replace(" ", "").lower()})
+        tokens = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters)]
+        backend = build_word_bpe({token: n for n, token in enumerate(tokens)}, [])
+        tokenizer, head = Tokenizer(backend, special_tokens={"unk": "<unk>"}), "lm"
+        config = GPTConfig(vocab_size=tokenizer.vocab_size, **sizes | {"intermediate_size": 256})
     else:
         tokenizer = train_tokenizer([*SOURCE, *TARGET] * 5, kind="wordpiece", vocab_size=120)
         config, head = BertConfig(vocab_size=tokenizer.vocab_size, is_causal=True, **sizes), "mlm"
@@ -157,6 +165,32 @@ def test_a_causal_bert_uses_its_own_separator(tmp_path):
         model.translate("a dog runs")
 
 
+@pytest.mark.parametrize("task", ["translate", "summarize"])
+def test_a_vocabulary_without_begin_and_end_tokens_gets_both(task, tmp_path):
+    base = cloze.load(pretrained(tmp_path / "gpt", "openai-gpt"))
+    assert (base.tokenizer.start_id, base.tokenizer.end_id) == (None, None)
+    data = [SOURCE, TARGET] if task == "translate" else ROWS
+    cloze.finetune(
+        task,
+        base.folder,
+        data,
+        tmp_path / "run",
+        dev=data,
+        settings=SETTINGS | {"run.steps": 80, "run.eval_every": 80},
+        progress=False,
+    )
+    model = cloze.load(tmp_path / "run")
+    tokenizer = model.tokenizer
+    assert tokenizer.bos_token == tokenizer.eos_token == "<|endoftext|>"
+    assert {tokenizer.bos_id, tokenizer.unk_id} < tokenizer.special_ids
+    assert tokenizer.vocab_size == base.tokenizer.vocab_size + 2  # and the separator
+    assert model.config.vocab_size == len(model.module.embeddings.word.weight)
+    assert getattr(model, task)(SOURCE[0]).text == "ein hund lauft"
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["bos_token_id"] == config["eos_token_id"] == tokenizer.eos_id
+    assert cloze.score(model, "ein Hund", include_eos=True).log_probability < 0
+
+
 def test_a_new_decoder_resumes_exactly(tmp_path):
     data = tmp_path / "pairs.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
@@ -209,8 +243,18 @@ def test_an_encoder_decoder_summarizes(tmp_path):
     assert "lead-3 ROUGE-L" in comparison.note
 
 
+@pytest.mark.parametrize("task", ["translate", "summarize", "classify"])
+def test_a_model_that_does_not_exist(task, tmp_path):
+    with raises(FolderError, "runs/nothere", "built-in"):
+        cloze.finetune(task, "runs/nothere", ROWS, tmp_path / "run", progress=False)
+
+
 def test_what_a_user_can_get_wrong(tuned, tmp_path):
     out = tmp_path / "run"
+    with raises(InputError, "neither a translator nor a GPT"):
+        (tmp_path / "ngram").mkdir()
+        (tmp_path / "ngram" / "config.json").write_text('{"model_type": "ngram"}')
+        cloze.finetune("translate", tmp_path / "ngram", [SOURCE, TARGET], out, progress=False)
     with raises(InputError, "highlights", "title", fix="--target-column"):
         cloze.finetune(
             "summarize", tuned.folder, [{"text": "a b", "title": "c"}], out, progress=False

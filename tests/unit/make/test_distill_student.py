@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from cloze.checkpoint.model import Model
 from cloze.errors import ConfigError, InputError
 from cloze.interop.sentence_transformers import Pooling
-from cloze.make.distill.student import build_student, choose_layers, weights_digest
+from cloze.make.distill.student import build_student, choose_layers, plan_student, weights_digest
 from cloze.models.configs.bert import BertConfig
 from cloze.models.configs.distilbert import DistilBertConfig
 from cloze.models.configs.modernbert import ModernBertConfig
-from helpers import raises, scramble, tiny_tokenizer
+from helpers import raises, scramble, tiny_model, tiny_tokenizer
 
 SIZE = tiny_tokenizer().vocab_size
 SHAPE = {
@@ -200,3 +200,14 @@ def test_norms_a_distilbert_cannot_have():
 def test_a_fine_tuned_teacher(head):
     with raises(InputError, head):
         build_student(teacher_of((head,)))
+
+
+def test_a_causal_teacher():
+    for teacher in (
+        tiny_model("lm", family="gpt2"),
+        tiny_model("mlm", is_causal=True),
+        tiny_model("sequence", family="openai-gpt"),
+    ):
+        with raises(ConfigError, "causal", fix="BERT") as caught:
+            plan_student(teacher.config, teacher.task_heads)
+        assert "fine-tuned" not in str(caught.value)

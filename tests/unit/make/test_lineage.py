@@ -88,6 +88,37 @@ def test_what_is_finished_is_not_done_again(result, files, monkeypatch):
         cloze.lineage(files / "text.txt", files / "films.tsv", out, minutes=3)
 
 
+def test_results_of_another_text_are_not_returned(result, files, tmp_path):
+    _, out = result
+    before = (out / "lineage.json").read_bytes()
+    options = {"minutes": 0.02, "systems": SYSTEMS, "device": "cpu", "progress": False}
+    other = tmp_path / "other.txt"
+    other.write_text("Another text.\n\n" + (files / "text.txt").read_text())
+    for text in (other, [files / "text.txt", other], iter(["a text"])):
+        with raises(FolderError, str(out), fix="--force"):
+            cloze.lineage(text, files / "films.tsv", out, **options)
+    for text in (tmp_path / "nowhere.txt", [files / "text.txt", tmp_path / "nowhere.txt"]):
+        with raises(InputError, "nowhere.txt"):
+            cloze.lineage(text, files / "films.tsv", out, **options)
+    assert (out / "lineage.json").read_bytes() == before
+    with raises(InputError, "nowhere.txt"):
+        cloze.lineage(tmp_path / "nowhere.txt", files / "films.tsv", tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_table_whose_text_column_is_unknown(files, tmp_path):
+    table = tmp_path / "table.tsv"
+    table.write_text("a fine film\t1\na dull film\t0\n")
+    with raises(InputError, "table.tsv", fix=("header", "text")) as caught:
+        cloze.lineage(table, files / "films.tsv", tmp_path / "m", progress=False)
+    assert "--text-column" not in caught.value.fix
+    table.write_text("text\tlabel\n" + "".join(f"Film {n}.\t1\n" for n in range(300)))
+    found = cloze.lineage(
+        table, files / "films.tsv", tmp_path / "m", systems="ngram", progress=False
+    )
+    assert found.rows[0].bits_per_byte
+
+
 def test_bad_arguments(files, tmp_path):
     with raises(InputError, "gpt5", fix="gpt"):
         cloze.lineage(files / "text.txt", files / "films.tsv", tmp_path / "m", systems="gpt5")

@@ -1,5 +1,7 @@
 """`pretrain`: one function for every family."""
 
+import json
+
 import pytest
 
 import cloze
@@ -8,8 +10,11 @@ from cloze.make.recipe.complete import complete_pretraining, recipe
 from cloze.make.recipe.language_models import LanguageModelRecipe, NGramRecipe, Word2VecRecipe
 from cloze.make.recipe.options import OptionError
 from cloze.make.recipe.pretrain import PretrainRecipe, is_fast
+from cloze.text.backends import build_word_bpe
+from cloze.text.tokenizer import Tokenizer
 from grams import TEXT
-from helpers import raises
+from helpers import raises, tiny_model
+from smallruns import stories
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +145,76 @@ def test_on_a_gpu_the_fast_recipe_is_the_default(monkeypatch, there, settings, f
     assert complete_pretraining("laptop", settings=settings).model.family == "bert"
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert complete_pretraining(settings=settings).model.family == "bert", "it knows one GPU only"
+
+
+def model_folder(folder, family):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("openai-gpt", "gpt"),
+        ("gpt2", "gpt"),
+        ("gpt3", "gpt"),
+        ("music-transformer", "music"),
+        ("retro", "retro"),
+        ("lstm", "lstm"),
+        ("elmo", "elmo"),
+        ("bert", "laptop"),
+        ("distilbert", "laptop"),
+        ("roberta", "laptop"),
+    ],
+)
+def test_a_model_to_continue_chooses_the_recipe_of_its_family(family, name, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    folder = model_folder(tmp_path / "base", family)
+    pairs = {"pairs": "none"} if family in ("distilbert", "roberta") else {}
+    made = complete_pretraining(options={"init_from": folder, **pairs})
+    assert made == complete_pretraining(name, options={"init_from": folder, **pairs})
+    assert made.model.init_from == folder
+    by_path = complete_pretraining(
+        settings={"model.init_from": folder, **({"sampling.pairs": "none"} if pairs else {})}
+    )
+    assert by_path == made
+
+
+def test_an_explicit_recipe_wins_over_that_of_the_model_to_continue(tmp_path, monkeypatch):
+    folder = model_folder(tmp_path / "base", "gpt2")
+    assert complete_pretraining("gpt2", options={"init_from": folder}).run.dtype == "bfloat16"
+    assert complete_pretraining("laptop", options={"init_from": folder}).objective.kind == "mlm"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    bert = complete_pretraining(options={"init_from": model_folder(tmp_path / "bert", "bert")})
+    assert is_fast(bert, "cuda", 1), "the recipe fast, as for a new model"
+
+
+def test_a_gpt_is_continued(tmp_path):
+    text = stories(tmp_path)
+    sizes = {"model.hidden_size": 16, "model.num_layers": 1, "model.num_heads": 2}
+    options = {"progress": False, "steps": 2, "device": "cpu"}
+    cloze.pretrain(text, tmp_path / "a", "gpt", settings=sizes, vocabulary_size=300, **options)
+    ended = cloze.pretrain(text, tmp_path / "b", init_from=str(tmp_path / "a"), **options)
+    assert ended.steps == 2
+    assert cloze.load(tmp_path / "b").task_heads == ("lm",)
+
+
+def test_a_continued_gpt_without_begin_and_end_tokens_gets_both(tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789."
+    tokens = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters)]
+    backend = build_word_bpe({token: n for n, token in enumerate(tokens)}, [])
+    base = tiny_model(
+        "lm",
+        family="openai-gpt",
+        vocab_size=len(tokens),
+        positions=64,
+        tokenizer=Tokenizer(backend, special_tokens={"unk": "<unk>"}),
+    )
+    base.save(tmp_path / "base")
+    options = {"progress": False, "steps": 2, "device": "cpu", "init_from": str(tmp_path / "base")}
+    assert cloze.pretrain(stories(tmp_path), tmp_path / "run", **options).steps == 2
+    model = cloze.load(tmp_path / "run")
+    assert model.tokenizer.eos_token == model.tokenizer.bos_token == "<|endoftext|>"
+    assert model.config.vocab_size == model.tokenizer.vocab_size == len(tokens) + 1
+    assert cloze.evaluate(model, tmp_path / "a.txt").scores["perplexity"] > 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cloze
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.make.recipe.complete import recipe
 from cloze.make.recipe.language_models import BLEU_TOKENIZERS, TranslationRun
 from cloze.metrics.bleu import TOKENIZERS
@@ -108,7 +108,7 @@ def test_it_is_a_task_of_finetune(files, tmp_path):
     assert (ended.score, ended.steps) == (straight.score, straight.steps)
     again = cloze.finetune("translate", None, (), tmp_path / "c", tmp_path / "a/recipe.toml")
     assert again.score == ended.score  # the recipe names its files
-    with raises(InputError, "runs/bert"):
+    with raises(FolderError, "runs/bert"):
         cloze.finetune("translate", "runs/bert", train, tmp_path / "d")
     with raises(InputError, "train", "two"):
         cloze.finetune("translate", None, files / "train.en", tmp_path / "d")

@@ -75,6 +75,21 @@ def test_heads_equal_the_model(family, task, head, tmp_path):
                 assert np.allclose(rows if pooled else rows[:length], logits, atol=1e-4)
 
 
+def test_the_bands_of_a_gpt3(tmp_path):
+    model = tiny_model("lm", family="gpt3", num_layers=2, window_size=3)
+    assert model.capabilities["export"] == "an ONNX file"
+    cloze.export("onnx", model, tmp_path / "out")
+    texts = ["the cat sat", "a b c d e f g a b c d e f g", "cats"]
+    found, lengths = run(tmp_path / "out", texts)
+    assert max(lengths) > 2 * 3
+    for n, (text, length) in enumerate(zip(texts, lengths, strict=True)):
+        with torch.inference_mode():
+            hidden = model.module(torch.tensor([model.tokenizer.encode(text).ids]))[0].numpy()
+        assert np.allclose(found["last_hidden_state"][n, :length], hidden, atol=1e-4)
+    with raises(InputError, "huggingface", "GPT-3", fix="onnx"):
+        cloze.export("huggingface", model, tmp_path / "other")
+
+
 @pytest.mark.stress
 def test_next_sentence_prediction(tmp_path):
     model = tiny_model("mlm", "nsp", num_layers=1)

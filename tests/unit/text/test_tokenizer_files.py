@@ -243,6 +243,21 @@ def test_gpt2_is_read_from_its_two_files(encoder: str, merges: str, tmp_path: Pa
     assert tokenizer.decode(tokenizer.encode("b é 中").ids) == "b é 中"
 
 
+def test_openai_gpt_is_read_from_its_two_files(tmp_path: Path):
+    tokens = ["<unk>", *"catse!", *(f"{char}</w>" for char in "catse!"), "ca", "cat</w>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n", encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    found = tokenizer.encode("Cat! Sé z")
+    assert found.tokens == ["cat</w>", "!</w>", "s", "e</w>", "<unk>"]
+    assert found.offsets[-1] == (8, 9)
+    assert (tokenizer.kind, tokenizer.unk_token, tokenizer.lowercase) == ("bpe", "<unk>", True)
+    assert tokenizer.special_tokens == {"unk": "<unk>"}
+    assert tokenizer.decode(found.ids) == "cat ! se"
+    tokenizer.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again").encode("Cat! Sé z") == found
+
+
 # What is wrong with a folder.
 
 
@@ -407,6 +422,8 @@ def test_invalid_settings_are_rejected(tmp_path: Path):
         ({"a": 0, "b": 1}, "a b c", "a b c"),
         ({"a": 0, "b": 1}, "a ", "a"),
         ({"a": 0, "b": 1}, "a c", "`c`"),
+        ({"<unk>": 0}, "", "</w>"),
+        ({"a</w>": 0}, "", "<unk>"),
     ],
 )
 def test_invalid_files_of_gpt2_are_rejected(vocab: dict, merges: str, problem: str, tmp_path: Path):
@@ -416,3 +433,16 @@ def test_invalid_files_of_gpt2_are_rejected(vocab: dict, merges: str, problem: s
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\n" + merges)
     with raises(FolderError, problem):
         Tokenizer.from_gpt2(tmp_path / "encoder.json", tmp_path / "vocab.bpe")
+
+
+@pytest.mark.parametrize(
+    ("vocab", "merges", "problem"),
+    [({"b": -1}, "", "id"), ({"b": 0}, "b c", "`c`"), ({"b": 0}, "b", "b"), ({"b": 10**9}, "", "")],
+)
+def test_invalid_files_of_openai_gpt_are_rejected(
+    vocab: dict, merges: str, problem: str, tmp_path: Path
+):
+    (tmp_path / "vocab.json").write_text(json.dumps({"<unk>": 1, "a</w>": 2} | vocab))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + merges)
+    with raises(FolderError, problem):
+        Tokenizer.load(tmp_path)

@@ -63,6 +63,11 @@ def plan_student(
     family: str | None = None,
 ) -> StudentPlan:
     """Choose the configuration and the layers of a student, or raise if that is impossible."""
+    if getattr(teacher, "is_causal", False):
+        raise ConfigError(
+            "the teacher is a causal language model, but distillation needs a masked one",
+            fix="use a bidirectional teacher, such as a BERT",
+        )
     if other := sorted(set(heads) - PRETRAINING_HEADS):
         raise InputError(
             f"the teacher is fine-tuned (it has a {other[0]} head), and distillation on raw text "
@@ -134,11 +139,6 @@ def weights_digest(module: Encoder) -> str:
 def _student_config(teacher: EncoderConfig, family: str, layers: int) -> EncoderConfig:
     encoders = [one.name for one in list_families().values() if one.kind == "encoder"]
     one_of("distill.family", family, encoders)
-    if getattr(teacher, "is_causal", False):
-        raise ConfigError(
-            "the teacher is causal, but distillation needs a masked-language model",
-            fix="use a bidirectional teacher",
-        )
     if family == teacher.family:
         return replace(teacher, num_layers=layers)
     if (teacher.family, family) != ("bert", "distilbert"):

@@ -50,6 +50,7 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import make_device_objective, pretraining_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import add_bos_and_eos
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext
 
@@ -367,7 +368,7 @@ def _prepare_corpus(
         out,
         recipe.vocabulary,
         recipe.data,
-        base=None if base is None else base.tokenizer,
+        base=None if base is None else _get_base_tokenizer(recipe, base),
         max_length=max_length,
         callbacks=callbacks,
     )
@@ -390,6 +391,12 @@ def _prepare_corpus(
         address=table.address,
         progress=_corpus_progress(callbacks),
     )
+
+
+def _get_base_tokenizer(recipe: EncoderRecipe, base: Model) -> Tokenizer:
+    """The tokenizer of the model to continue, or of the teacher, which gets no new tokens."""
+    is_continued = not isinstance(recipe, DistillRecipe) and base.is_causal
+    return add_bos_and_eos(base.tokenizer) if is_continued else base.tokenizer
 
 
 def _corpus_progress(callbacks: CallbackList) -> Callable[[PreparationProgress], None]:

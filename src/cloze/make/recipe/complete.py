@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Unpack
 
+from cloze.checkpoint.source import find_folder
 from cloze.checkpoint.task import TARGET_TASKS
 from cloze.config import (
     Settings,
@@ -52,6 +53,7 @@ from cloze.models.registry import Family, get_family, list_families
 from cloze.text.music import EVENT_WORDS
 
 LAPTOP, FAST = "laptop", "fast"  # the default recipes of pretrain, without and with a GPU
+DISTILL = "distill"  # the recipe of students; `pretrain` continues them with its own
 DECODER = "decoder"  # the recipe that teaches a pre-trained decoder to translate or summarize
 
 
@@ -139,7 +141,7 @@ def complete_distillation(
     flags, overrides = _drop_unset(options), parse_settings(settings)
     if isinstance(source, DistillRecipe) and not (flags or overrides or teacher):
         return source
-    values = read_values(source or "distill")
+    values = read_values(source or DISTILL)
     if "distill" not in values:
         raise ConfigError(
             f"{describe_source(source)} is not a recipe for distill",
@@ -287,7 +289,7 @@ def _resolve_family(values: Mapping[str, Any], family: str | None, base: Family 
 def list_pretrained_families() -> list[str]:
     """The families that `pretrain` trains."""
     found = [one for one in list_families().values() if class_of_family(one) in PRETRAIN_CLASSES]
-    return [one.name for one in found if one.recipe not in (None, "distill")]
+    return [one.name for one in found if one.recipe not in (None, DISTILL)]
 
 
 def _check_pretrained(family: Family, init_from: object = None) -> None:
@@ -325,8 +327,8 @@ def _default_recipe(
 ) -> str:
     if family is not None:
         return get_family(family).recipe or LAPTOP
-    if base is not None and base.kind != "encoder":
-        return base.recipe or LAPTOP
+    if base is not None and base.recipe not in (None, LAPTOP, DISTILL):
+        return base.recipe
     _check_default_recipes(options, settings)
     device = options.get("device") or settings.get("run.device")
     return default_recipe(None if device is None else str(device))
@@ -355,7 +357,8 @@ def _complete_translation(
     flags: Mapping[str, Any],
     overrides: Mapping[str, Any],
 ) -> TranslationRecipe:
-    base = detect_family(model)
+    # raises if there is no such model; "org/name" may be in the cache of the hub
+    base = None if model is None else detect_family(find_folder(model))
     if model is not None and (base is None or base.kind not in ("translator", "encoder")):
         raise InputError(
             f"{model} cannot be trained to {task}: it is neither a translator nor a GPT",

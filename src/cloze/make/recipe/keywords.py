@@ -85,8 +85,9 @@ class PretrainOptions(TypedDict, total=False):
     init_from: PathLike | None
     """Model to continue training: a folder, a built-in model or "org/name"."""
     preset: str | None
-    """Size of the model: tiny, mini, small, medium, base, large; modernbert also cloze; elmo:
-    original, small, tiny (default mini; on a GPU cloze).
+    """Size of the model: tiny, mini, small, medium, base, large; modernbert also cloze; gpt2
+    also gpt2 … gpt2-xl; gpt3 also gpt3-125m … gpt3-175b; elmo: original, small, tiny (default
+    mini; on a GPU cloze).
     """
     vocabulary: PathLike | None
     """Folder of a tokenizer to use (default: one is learned from the text)."""

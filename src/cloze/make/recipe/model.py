@@ -43,6 +43,7 @@ class ModelChoice(Config):
         str | None,
         Help(
             "Size of the model: tiny, mini, small, medium, base, large; modernbert also cloze; "
+            "gpt2 also gpt2 … gpt2-xl; gpt3 also gpt3-125m … gpt3-175b; "
             "elmo: original, small, tiny"
         ),
         Flag("--preset", "SIZE"),
