@@ -20,6 +20,7 @@ from typing import Any
 from rich.table import Table
 
 import cloze
+from cloze.plot.format import format_percent
 from common import print_result, versions
 
 NGRAM = 4
@@ -84,7 +85,7 @@ def main() -> None:
         }
         rows.append(row)
         table.add_row(
-            *(name, f"{log_probability:.2f}", f"{100 * row['repeated']:.1f} %"),
+            *(name, f"{log_probability:.2f}", format_percent(row["repeated"])),
             f"{row['distinct_words']:.0f}",
         )
 

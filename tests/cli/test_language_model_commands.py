@@ -223,8 +223,8 @@ def test_a_translator_from_two_files(run, folder):
         (["--train", "a.en"], 1, ("train", "two files")),
         (["--train", "a.en", "a.de", "--dev", "b.en"], 1, ("dev", "two files")),
         (["--train", "a.en", "a.de", "--pooling", "cls"], 2, ("--pooling", "translat")),
-        (["runs/bert", "--train", "a.en", "a.de"], 1, ("runs/bert", "translator")),
-        (["seq2seq", "--train", "a.en", "a.de"], 1, ("--recipe", "transformer", "seq2seq")),
+        (["runs/bert", "--train", "a.en", "a.de"], 1, ("no folder", "runs/bert")),
+        (["seq2seq", "--train", "a.en", "a.de"], 1, ("no folder", "--recipe seq2seq")),
     ],
 )
 def test_what_a_translator_is_not_told(arguments, code, said, tmp_path, monkeypatch):

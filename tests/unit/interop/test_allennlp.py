@@ -127,7 +127,7 @@ def test_it_embeds_words_and_refuses_to_predict_them(tmp_path):
     assert set(info.capabilities) == expected
     assert (info.family, info.dtypes) == ("elmo", {"HDF5": info.total_parameters})
     found = cloze.embed(folder, "Unseen wördz!", pooling="none", layers=[0, 1, 2])
-    assert found.encoding.tokens == ["[CLS]", "Unseen", "wördz", "!", "[SEP]"]
+    assert found.encoding.tokens == ["<s>", "Unseen", "wördz", "!", "</s>"]
     assert found.vectors.shape == (5, 3 * 2 * WIDTH)
     assert cloze.tokenize(folder, "Unseen wördz!").ids == found.encoding.ids
     pairs = [{"sentence1": "a b", "sentence2": c, "score": n} for n, c in enumerate(("x y", "a"))]

@@ -20,7 +20,7 @@ from cloze.config import (
     override,
     parse_settings,
 )
-from cloze.errors import ConfigError, InputError
+from cloze.errors import ConfigError, FolderError, InputError
 from cloze.files import PathLike
 from cloze.make.recipe.classes import (
     EMBED,
@@ -34,7 +34,7 @@ from cloze.make.recipe.classes import (
     read_task,
 )
 from cloze.make.recipe.embedding import EmbeddingRecipe
-from cloze.make.recipe.files import describe_source, read_values
+from cloze.make.recipe.files import describe_source, list_recipes, read_values
 from cloze.make.recipe.finetune import AXES, FinetuneRecipe, check_task
 from cloze.make.recipe.images import ClipRecipe, DiffusionRecipe
 from cloze.make.recipe.keywords import RecipeOptions
@@ -350,6 +350,18 @@ def _has_segments(family: str) -> bool:
     return "type_vocab_size" in names
 
 
+def _detect_base(model: str) -> Family | None:
+    """The family of the model to continue; raises if there is no such model."""
+    try:
+        return detect_family(find_folder(model))  # "org/name" may be in the cache of the hub
+    except FolderError as error:
+        if model not in list_recipes():
+            raise
+        raise FolderError(
+            error.problem, fix=f"to train a new model with this recipe, use --recipe {model}"
+        ) from None
+
+
 def _complete_translation(
     source: Recipe | PathLike | None,
     task: str,
@@ -357,8 +369,7 @@ def _complete_translation(
     flags: Mapping[str, Any],
     overrides: Mapping[str, Any],
 ) -> TranslationRecipe:
-    # raises if there is no such model; "org/name" may be in the cache of the hub
-    base = None if model is None else detect_family(find_folder(model))
+    base = None if model is None else _detect_base(model)
     if model is not None and (base is None or base.kind not in ("translator", "encoder")):
         raise InputError(
             f"{model} cannot be trained to {task}: it is neither a translator nor a GPT",

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from cloze.checkpoint.load import detect_weights_file
 from cloze.checkpoint.source import builtin, find_path, find_saved_model
 from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping, type_error
 from cloze.errors import ConfigError
@@ -110,6 +109,8 @@ def detect_family(init_from: object) -> Family | None:
     """The family of a model folder or a built-in model; None where that is not known here."""
     if not isinstance(init_from, str | os.PathLike):
         return None
+    from cloze.checkpoint.load import detect_weights_file  # imports numpy, which help must not
+
     if (published := detect_weights_file(init_from)) is not None:
         return published
     folder = find_path(init_from) or builtin().get(str(init_from))
