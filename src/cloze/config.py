@@ -43,7 +43,7 @@ C = TypeVar("C", bound="DataclassInstance")
 Settings = Iterable[str] | Mapping[str, Any]
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-_MIN_PART, _MAX_NEAR = 3, 3  # characters of a part of a name; names that are suggested
+_MIN_PART = 3  # characters of a part of a name that is suggested
 _MAX_REPR = 200  # characters of a wrong value that an error repeats
 
 
@@ -281,20 +281,15 @@ def type_error(name: str, kind: type, value: object, *, fix: str) -> ConfigError
 
 
 def suggest(word: str, known: Iterable[str], *, listed: int = 12) -> str:
-    """The fix for a mistyped name: the closest known names, and up to `listed` known names.
-
-    These are the two or three names that contain the word, or else the most similar one.
-    """
+    """The fix for a mistyped name: the closest known names, and up to `listed` known names."""
     choices = list(known)
     near = [one for one in choices if word in one and len(word) >= _MIN_PART]
-    if not 1 < len(near) <= _MAX_NEAR:
+    if len(near) not in (2, 3):  # else these are the names that contain the word
         near = get_close_matches(word, choices, 1, cutoff=0.7)
-    listing = f"choose from {', '.join(choices)}"
-    if not near:
-        return listing
-    *others, last = map(repr, near)
-    question = f"did you mean {' or '.join([', '.join(others), last] if others else [last])}?"
-    return question if len(choices) > listed else f"{question} Otherwise {listing}"
+    found = [f"did you mean {' or '.join(map(repr, near))}?"] if near else []
+    if found and len(choices) > listed:
+        return found[0]
+    return " Otherwise ".join([*found, f"choose from {', '.join(choices)}"])
 
 
 @cache

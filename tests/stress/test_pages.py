@@ -14,6 +14,8 @@ from cloze.report.page import build_report
 from helpers import tiny_model
 
 pytestmark = pytest.mark.stress
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
 
 RUN = "document.documentElement.dataset.ran=1"
 TAGS = (
@@ -71,7 +73,7 @@ def browse(page: str, path) -> str:
     path.write_text(open_page.replace("</body>", f"{EVENTS}</body>"))
     ran = subprocess.run(
         [
-            *(shutil.which("chromium") or shutil.which("google-chrome"), "--headless"),
+            *(CHROMIUM, "--headless"),
             *("--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"),
             path.as_uri(),
         ],
@@ -140,9 +142,7 @@ def notebook_results(folder):
     return f"<!doctype html><html><body>{''.join(shown)}</body></html>"
 
 
-@pytest.mark.skipif(
-    not (shutil.which("chromium") or shutil.which("google-chrome")), reason="there is no browser"
-)
+@needs_browser
 @pytest.mark.parametrize(
     "make", [training_report, evaluation_report, comparison_report, notebook_results]
 )
@@ -159,6 +159,7 @@ def test_no_payload_runs(make, tmp_path):
     assert shown > 3
 
 
+@needs_browser
 def test_the_test_can_fail(tmp_path):
     """A page with a payload that does run is noticed."""
     found = browse(f"<html><body>{PAYLOADS[1]}{TAGS[10]}</body></html>", tmp_path / "bad.html")

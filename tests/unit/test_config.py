@@ -160,7 +160,7 @@ def test_suggestions():
     assert suggest("nam3", many) == "did you mean 'name3'?"
     assert suggest("zzz", ["length", "width"]) == "choose from length, width"
     families = ["bert", "openai-gpt", "gpt2", "gpt3"]
-    assert suggest("gpt", [*families, *many]) == "did you mean 'openai-gpt', 'gpt2' or 'gpt3'?"
+    assert suggest("gpt", [*families, *many]) == "did you mean 'openai-gpt' or 'gpt2' or 'gpt3'?"
     assert suggest("name", many) == "did you mean 'name9'?", "too many contain it"
 
 

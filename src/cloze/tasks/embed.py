@@ -52,15 +52,14 @@ from cloze.tasks.inference import (
     divide_batches,
     map_batches,
 )
-from cloze.tasks.inputs import (
-    OnError,
-    Texts,
-    check_texts,
-    open_model,
-    resolve_model,
-    warn_truncated,
+from cloze.tasks.inputs import OnError, Texts, check_texts, open_model, resolve_model
+from cloze.tasks.text_encoding import (
+    EncodedText,
+    OnTruncated,
+    encode_ahead,
+    encode_texts,
+    report_truncated,
 )
-from cloze.tasks.text_encoding import EncodedText, OnTruncated, encode_ahead, encode_texts
 from cloze.text.alignment import TokenAlignment
 
 Vectors = NDArray[np.float32]
@@ -214,7 +213,7 @@ def embed(
                 kept = dict(chain.from_iterable(compute(encoded, len(rows), _split_tokens)))
                 for row in encoded:
                     found[row] = _make_token_vectors(row, encoded, kept, unit, stream)
-        _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
+        report_truncated(truncated, on_truncated, None if truncation else model.max_length)
         return found[0] if is_single and found[0] else found
     pooled = (
         vectors
@@ -228,7 +227,7 @@ def embed(
     )
     with carry_states(model):
         out = _collect_vectors(pooled, len(rows))
-    _report_truncated(truncated, on_truncated, None if truncation else model.max_length)
+    report_truncated(truncated, on_truncated, None if truncation else model.max_length)
     if out is None:  # no text, or all have failed: there is no vector whose size is known
         out = torch.full((len(rows), len(modes) * measure_features(model, chosen)), torch.nan)
     return out[0].numpy() if is_single else out.numpy()
@@ -358,17 +357,6 @@ def _make_record(
 
 
 _Key = tuple[int, int]  # index of the text, index of the window in it
-
-
-def _report_truncated(
-    counts: dict[int, int], on_truncated: OnTruncated | None, max_length: int | None
-) -> None:
-    """Call `on_truncated`, or warn unless `max_length` is None."""
-    if on_truncated is None and max_length is not None:
-        warn_truncated([*counts.values()], max_length)
-    for row, count in counts.items():
-        if on_truncated is not None and count:
-            on_truncated(row, count)
 
 
 def _embed_batches(

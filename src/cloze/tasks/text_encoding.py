@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from cloze.checkpoint.model import Model
 from cloze.config import one_of
 from cloze.errors import InputError
-from cloze.tasks.inputs import MAX_CHARS, OnError
+from cloze.tasks.inputs import MAX_CHARS, OnError, warn_truncated
 from cloze.text.alignment import TokenAlignment
 from cloze.text.truncation import STRATEGIES, TRUNCATIONS
 from cloze.text.windows import Windows
@@ -166,3 +166,14 @@ def _encode_truncated(
         encoding=tokenizer.encode(text),
         windows=windows,
     )
+
+
+def report_truncated(
+    counts: dict[int, int], on_truncated: OnTruncated | None, max_length: int | None
+) -> None:
+    """Call `on_truncated`, or warn unless `max_length` is None."""
+    if on_truncated is None and max_length is not None:
+        warn_truncated([*counts.values()], max_length)
+    for row, count in counts.items():
+        if on_truncated is not None and count:
+            on_truncated(row, count)

@@ -29,7 +29,7 @@ from cloze.data.prepare import (
 from cloze.data.samples import Sampling
 from cloze.data.sources import Source
 from cloze.make.extend_model import extend_model
-from cloze.make.pretrain.tokenizer import prepare_tokenizer
+from cloze.make.pretrain.tokenizer import find_base_tokenizer, prepare_tokenizer
 from cloze.make.recipe.pretrain import DistillRecipe, EncoderRecipe, is_fast
 from cloze.make.recipe.retro import RetroRecipe
 from cloze.make.run_folder import CORPUS, TOKENIZER
@@ -50,7 +50,6 @@ from cloze.objectives.masking import Masking, mask_batch
 from cloze.objectives.pretraining import make_device_objective, pretraining_objective
 from cloze.plot.format import format_percent
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.tokenizer_training import add_bos_and_eos
 from cloze.train.callbacks import CallbackList
 from cloze.train.distributed import DistributedContext
 
@@ -368,7 +367,7 @@ def _prepare_corpus(
         out,
         recipe.vocabulary,
         recipe.data,
-        base=None if base is None else _get_base_tokenizer(recipe, base),
+        base=find_base_tokenizer(base, is_teacher=isinstance(recipe, DistillRecipe)),
         max_length=max_length,
         callbacks=callbacks,
     )
@@ -391,12 +390,6 @@ def _prepare_corpus(
         address=table.address,
         progress=_corpus_progress(callbacks),
     )
-
-
-def _get_base_tokenizer(recipe: EncoderRecipe, base: Model) -> Tokenizer:
-    """The tokenizer of the model to continue, or of the teacher, which gets no new tokens."""
-    is_continued = not isinstance(recipe, DistillRecipe) and base.is_causal
-    return add_bos_and_eos(base.tokenizer) if is_continued else base.tokenizer
 
 
 def _corpus_progress(callbacks: CallbackList) -> Callable[[PreparationProgress], None]:

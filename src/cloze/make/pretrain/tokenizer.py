@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.checkpoint.atomic import atomic_folder
+from cloze.checkpoint.model import Model
 from cloze.config import to_mapping
 from cloze.data.sources import OnError, Source, fingerprint_files, read_rows
 from cloze.errors import FolderError
@@ -12,8 +13,15 @@ from cloze.files import read_json, write_json
 from cloze.make.recipe.data import CorpusData, VocabularyConfig
 from cloze.make.run_folder import TOKENIZER, TOKENIZER_ORIGIN
 from cloze.text.tokenizer import Tokenizer
-from cloze.text.tokenizer_training import extend_tokenizer, train_tokenizer
+from cloze.text.tokenizer_training import add_bos_and_eos, extend_tokenizer, train_tokenizer
 from cloze.train.callbacks import CallbackList
+
+
+def find_base_tokenizer(base: Model | None, *, is_teacher: bool) -> Tokenizer | None:
+    """The tokenizer of the model to continue, or of the teacher, which gets no new tokens."""
+    if base is None or is_teacher or not base.is_causal:
+        return None if base is None else base.tokenizer
+    return add_bos_and_eos(base.tokenizer)
 
 
 def prepare_tokenizer(
