@@ -100,8 +100,9 @@ class DocumentEncoder:
             json.loads(settings.backend)
         )
         self._keeps_space = self._encode("a a") != 2 * self._encode("a")
-        has_break = settings.unk_id not in (line_break := self._encode("\n")) and line_break
-        self._paragraph_break = "\n" if has_break else " "
+        line_break = self._encode("\n")
+        is_known = bool(line_break) and settings.unk_id not in line_break
+        self._paragraph_break = "\n" if is_known else " "
         self._clear_cache()
 
     def __call__(self, documents: Iterable[Document]) -> EncodedDocuments:

@@ -16,7 +16,7 @@ from cloze.objectives.core import B, get_count_name
 from cloze.train.distributed import average_gradients, full_tensor, without_averaging
 from cloze.train.forward_context import autocast, seed_rng
 from cloze.train.guard import (
-    CLIPPED,
+    USUAL_CLIP_RATIO,
     TrainingError,
     is_bad_step,
     max_bad_steps,
@@ -168,7 +168,7 @@ def apply_gradients(
 def _check_step(state: TrainState, means: Tensor, norm: Tensor) -> Tensor:
     """Whether to skip the step; after one bad step too many, all following ones are skipped."""
     clip = state.config.clip_norm
-    usual = CLIPPED * clip if math.isfinite(clip) else 0.0
+    usual = USUAL_CLIP_RATIO * clip if math.isfinite(clip) else 0.0
     bad = is_bad_step(means, norm, state.recent_norms, usual=usual)
     bad = bad | (state.bad_in_a_row >= max_bad_steps(state.config.guard))
     state.bad_in_a_row.add_(1).mul_(bad)

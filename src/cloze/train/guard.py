@@ -16,7 +16,7 @@ from cloze.errors import ClozeError
 from cloze.train.config import GuardAction
 
 SPIKE = 50.0  # a gradient norm this many times the median is bad, too
-CLIPPED = 10.0  # norms up to this many times clip_norm are usual: clipping makes them harmless
+USUAL_CLIP_RATIO = 10.0  # norms up to this many times clip_norm are usual: clipping bounds the step
 WINDOW = 100  # number of recent norms; at least half are needed to detect a spike
 PATIENCE = 10  # with "skip", this many bad steps in a row stop the run
 EXPLOSION = 20.0  # a loss this many times the first one (or 1) is too large …

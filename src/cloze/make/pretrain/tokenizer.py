@@ -19,9 +19,10 @@ from cloze.train.callbacks import CallbackList
 
 def find_base_tokenizer(base: Model | None, *, is_teacher: bool) -> Tokenizer | None:
     """The tokenizer of the model to continue, or of the teacher, which gets no new tokens."""
-    if base is None or is_teacher or not base.is_causal:
-        return None if base is None else base.tokenizer
-    return add_bos_and_eos(base.tokenizer)
+    if base is None:
+        return None
+    keeps_tokens = is_teacher or not base.is_causal
+    return base.tokenizer if keeps_tokens else add_bos_and_eos(base.tokenizer)
 
 
 def prepare_tokenizer(
