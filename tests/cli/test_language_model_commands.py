@@ -118,6 +118,7 @@ def test_contradictions_are_found_before_a_model_is_loaded(run):
     for more, said in (
         (["--beam", "2", "--top-p", "0.5"], ["top_p", "beam"]),
         (["--stop-string", ""], ["stop string", "empty"]),
+        (["--include-stop-string"], ["include_stop_string", "--stop-string"]),
     ):
         ran = run("generate", "nowhere", "the", *more)
         assert ran.returncode == 1

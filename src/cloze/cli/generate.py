@@ -98,7 +98,7 @@ def generate(
         _check_greedy(options)
         options["temperature"] = 0.0
     GenerationOptions(**options)  # it is checked before the model is loaded
-    check_stop_strings(stop_strings or ())
+    check_stop_strings(stop_strings or (), include_stop_string=include_stop_string)
     outcomes = Outcomes("texts", skip_bad=False)
     if not texts and not files and not is_piped():
         texts = [""]

@@ -231,8 +231,13 @@ class GenerationOptions(SamplingOptions):
         )
 
 
-def check_stop_strings(stop_strings: Sequence[str]) -> tuple[str, ...]:
-    """The strings as a tuple; an empty one, or something else, is an error."""
+def check_stop_strings(
+    stop_strings: Sequence[str], *, include_stop_string: bool = False
+) -> tuple[str, ...]:
+    """The strings as a tuple; an empty one, or something else, is an error.
+
+    So is `include_stop_string` without a string.
+    """
     if isinstance(stop_strings, str):
         raise ConfigError(
             f"stop_strings is {stop_strings!r}", fix=f"give a list: [{stop_strings!r}]"
@@ -242,4 +247,9 @@ def check_stop_strings(stop_strings: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError(f"a stop string is {one!r}", fix="use a list of str")
         if not one:
             raise ConfigError("a stop string is empty", fix="leave it out")
+    if include_stop_string and not stop_strings:
+        raise ConfigError(
+            "include_stop_string is True, but there are no stop strings",
+            fix="give one (--stop-string), or leave out include_stop_string",
+        )
     return tuple(stop_strings)

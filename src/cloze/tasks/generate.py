@@ -286,7 +286,7 @@ def generate(
         stop: end where the model generates the end symbol; if False, that symbol is never generated
             and every continuation has `max_new_tokens` tokens, unless a stop string ends it.
         stop_strings: end before the first of these strings in the continuation.
-        include_stop_string: end after the stop string instead.
+        include_stop_string: end after the stop string instead; an error without stop strings.
         stream: return an iterator of the chunks of the continuation (one text, one sample, no beam
             search); its attribute `result` is what is returned otherwise.
         truncation: for texts that are longer than the maximum of a GPT or causal BERT, or than
@@ -357,7 +357,7 @@ def make_generator(
     in_range("max_new_tokens", max_new_tokens, 1, 1 << 20)
     in_range("samples", samples, 1, 1 << 16)
     in_range("seed", seed, 0, (1 << 63) - 1)
-    stop_strings = check_stop_strings(stop_strings)
+    stop_strings = check_stop_strings(stop_strings, include_stop_string=include_stop_string)
     if beam is not None and samples > 1:
         raise ConfigError(
             f"samples is {samples} and beam is {beam}, but beam search does not sample",

@@ -105,8 +105,9 @@ STOPS = st.lists(st.text("abet 猫é", min_size=1, max_size=4), max_size=3)
 
 @pytest.mark.parametrize("name", ["gpt2", "lstm", "ngram", "bert"])
 @examples(25)
-@given(seed=st.integers(0, 99), stops=STOPS, included=st.booleans(), how=st.sampled_from("sb"))
-def test_the_text_ends_at_the_first_stop_string(name, seed, stops, included, how):
+@given(seed=st.integers(0, 99), stops=STOPS, data=st.data(), how=st.sampled_from("sb"))
+def test_the_text_ends_at_the_first_stop_string(name, seed, stops, data, how):
+    included = bool(stops) and data.draw(st.booleans())
     options = {"max_new_tokens": 15, "stop": False, "no_repeat_ngram_size": 2}
     options |= {"beam": 2} if how == "b" else {"seed": seed}
     found = cloze.generate(
@@ -230,6 +231,7 @@ def test_a_long_prompt_is_truncated_or_an_error():
         ({"stop_strings": [""]}, ("stop string", "empty"), "leave it out"),
         ({"stop_strings": "."}, ("stop_strings", "."), "list"),
         ({"stop_strings": [3]}, ("stop string", "3"), "str"),
+        ({"include_stop_string": True}, ("include_stop_string", "no stop strings"), "leave out"),
         ({"stream": True, "samples": 2}, ("stream", "2 samples"), "samples"),
         ({"stream": True, "beam": 2}, ("stream", "beam search"), "beam"),
     ],
