@@ -194,6 +194,17 @@ def read_family(folder: Path) -> Family | None:
     return find_family(values.get("model_type")) if isinstance(values, dict) else None
 
 
+def read_causality(folder: Path) -> bool:
+    """Whether a folder's config.json is that of a causal model; False if it is not valid."""
+    family, values = read_family(folder), read_optional_json(folder, CONFIG_FILE)
+    if family is None:
+        return False
+    config = None
+    with suppress(ClozeError):  # reported when the model is loaded
+        config = resolve(family.layout).read_config(values, ()).config
+    return bool(getattr(config, "is_causal", False))
+
+
 def find_body(folder: Path) -> Path:
     """The folder of config.json and weights: this one, or the one that modules.json names."""
     if not (folder / MODULES_FILE).is_file():

@@ -75,22 +75,28 @@ def find_folder(source: str | os.PathLike[str]) -> Path:
 
     An existing folder takes precedence over a built-in model of the same name.
     """
+    found = find_local_folder(source)
+    if found is not None:
+        return found
     name = os.fspath(source)
     path = find_path(source) if name else None
-    if path is not None and path.is_dir():
-        return find_saved_model(path)
     if path is not None:
         raise _file_error(name, path)
+    if _is_hub_name(source) and not _is_path(name) and not _find_close_folders(name, _TYPO):
+        return _download(name)
+    raise _missing_error(name)
+
+
+def find_local_folder(source: str | os.PathLike[str]) -> Path | None:
+    """Like `find_folder`, but None if the folder is not on this machine."""
+    name = os.fspath(source)
+    path = find_path(source) if name else None
+    if path is not None:
+        return find_saved_model(path) if path.is_dir() else None
     known = builtin()
     if name in known:
         return known[name]
-    if isinstance(source, str) and _HUB_NAME.fullmatch(source):
-        cached = _find_in_cache(source)
-        if cached is not None:
-            return cached
-        if not _is_path(source) and not _find_close_folders(source, _TYPO):
-            return _download(source)
-    raise _missing_error(name)
+    return _find_in_cache(name) if _is_hub_name(source) else None
 
 
 def name_source(folder: Path) -> str:
@@ -134,6 +140,11 @@ def describe_models(folder: Path) -> str:
     inside = [str(path) for path in list_model_folders(folder)]
     more = f" and {len(inside) - _LISTED} more" if len(inside) > _LISTED else ""
     return ", ".join(inside[:_LISTED]) + more
+
+
+def _is_hub_name(source: str | os.PathLike[str]) -> bool:
+    """Whether a source has the form of a name on the hub."""
+    return isinstance(source, str) and _HUB_NAME.fullmatch(source) is not None
 
 
 def _is_path(name: str) -> bool:

@@ -60,6 +60,8 @@ class Family:
     model_types: tuple[str, ...] = ()  # other values of `model_type` that folders have
     parts: tuple[str, ...] = ENCODER_PARTS  # that views show (`cloze.tasks.explain.views.PARTS`)
     recipe: str | None = None  # the recipe that trains it by default
+    # the recipe that continues a causal model, if models of the family may be causal or not
+    causal_recipe: str | None = None
     language_model: str | None = None  # function from a loaded model to a `LanguageModel`
     # For models that are not torch modules: `open(contents)` returns the module of a folder, and
     # `write(model, folder)` writes it.
@@ -150,6 +152,7 @@ for _family in (
         layout="cloze.interop.encoders:BERT",
         capabilities=encoder_capabilities,
         recipe="laptop",
+        causal_recipe="gpt",
         language_model="cloze.decode.causal_encoder:make_causal_encoder",
     ),
     Family(

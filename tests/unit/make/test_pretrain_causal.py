@@ -88,6 +88,13 @@ def test_it_goes_on_from_its_own_kind_alone(made, text, tmp_path):
             pretrain(text, tmp_path / kind, other)
 
 
+def test_it_goes_on_without_a_recipe(made, text, tmp_path):
+    options = {"steps": 1, "max_length": 16, "device": "cpu", "progress": False}
+    ended = cloze.pretrain(text, tmp_path / "on", init_from=str(made), **options)
+    assert "lm_accuracy" in ended.scores
+    assert cloze.load(tmp_path / "on").config.is_causal
+
+
 def test_a_plan_foretells_it(text, tmp_path, monkeypatch):
     monkeypatch.setattr("cloze.make.pretrain.plan.TRIAL_SECONDS", 0.2)
     left, plain = (plan(text, tmp_path / "m", recipe(settings=s)) for s in (ASKED, FAST))

@@ -147,9 +147,10 @@ def test_on_a_gpu_the_fast_recipe_is_the_default(monkeypatch, there, settings, f
     assert complete_pretraining(settings=settings).model.family == "bert", "it knows one GPU only"
 
 
-def model_folder(folder, family):
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+def model_folder(folder, family, **settings):
+    folder.mkdir(parents=True)
+    values = {"model_type": family, **settings}
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
     return str(folder)
 
 
@@ -179,6 +180,43 @@ def test_a_model_to_continue_chooses_the_recipe_of_its_family(family, name, tmp_
         settings={"model.init_from": folder, **({"sampling.pairs": "none"} if pairs else {})}
     )
     assert by_path == made
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_causal_bert_is_continued_with_the_causal_recipe(tmp_path, monkeypatch, on_gpu):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: on_gpu)
+    options = {"init_from": model_folder(tmp_path / "b", "bert", vocab_size=9, is_decoder=True)}
+    made = complete_pretraining(options=options)
+    assert made == complete_pretraining("gpt", options=options)
+    assert (made.model.family, made.objective.kind, made.sampling.pairs) == (
+        *("bert", "causal", "none"),
+    )
+    assert complete_pretraining(family="bert", options=options) == made
+    plain = {"init_from": model_folder(tmp_path / "c", "bert", vocab_size=9, is_decoder=False)}
+    assert not complete_pretraining(options=plain).objective.is_causal
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"), [("gpt2", {}), ("bert", {"vocab_size": 9, "is_decoder": True})]
+)
+@pytest.mark.parametrize("body", ["", "0_Transformer"])
+def test_a_name_on_the_hub_chooses_the_recipe_once_it_is_in_the_cache(
+    tmp_path, monkeypatch, family, settings, body
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    options = {"init_from": "org/name"}
+    assert not complete_pretraining(options=options).objective.is_causal, "it is not known yet"
+    folder = tmp_path / "models--org--name"
+    model_folder(folder / "snapshots" / "abc" / body, family, **settings)
+    if body:  # a folder of sentence-transformers
+        modules = [{"path": body, "type": "sentence_transformers.models.Transformer"}]
+        (folder / "snapshots" / "abc" / "modules.json").write_text(json.dumps(modules))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    made = complete_pretraining(options=options)
+    assert made == complete_pretraining("gpt", options=options)
+    assert (made.model.family, made.model.init_from) == (family, "org/name")
 
 
 def test_an_explicit_recipe_wins_over_that_of_the_model_to_continue(tmp_path, monkeypatch):

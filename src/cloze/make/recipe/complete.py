@@ -44,7 +44,7 @@ from cloze.make.recipe.language_models import (
     TranslationRecipe,
     Word2VecRecipe,
 )
-from cloze.make.recipe.model import detect_family, preset_settings
+from cloze.make.recipe.model import detect_causality, detect_family, preset_settings
 from cloze.make.recipe.options import OptionError, check_tables, find_options, map_options
 from cloze.make.recipe.pretrain import DistillRecipe, PretrainRecipe
 from cloze.make.recipe.retro import DECODERS, RetroRecipe
@@ -108,12 +108,13 @@ def complete_pretraining(
         one_of("model.family", family, list_families())
         _check_pretrained(get_family(family))
         one_of("model.family", family, list_pretrained_families())
-    init_from = flags.get("init_from") or overrides.get("model.init_from")
+    init_from: Any = flags.get("init_from") or overrides.get("model.init_from")
     base = detect_family(init_from)
     if base is not None:
         _check_pretrained(base, init_from)
     if source is None:
-        source = _default_recipe(family, base, flags, overrides)
+        own = None if base is None else _recipe_to_continue(base, init_from, family)
+        source = own or _default_recipe(family, flags, overrides)
     values = read_values(source)
     cls = _check_class(values, family, source)
     family_name = _resolve_family(values, family, base)
@@ -319,16 +320,22 @@ def _check_default_recipes(options: Mapping[str, Any], settings: Mapping[str, An
     raise errors[0]
 
 
+def _recipe_to_continue(base: Family, init_from: PathLike, family: str | None) -> str | None:
+    """The recipe of the model to continue; None: that of a new model, or of the named family."""
+    if family not in (None, base.name):
+        return None
+    if base.causal_recipe is not None and detect_causality(init_from):
+        return base.causal_recipe
+    is_own = family is None and base.recipe not in (LAPTOP, DISTILL)
+    return base.recipe if is_own else None
+
+
 def _default_recipe(
-    family: str | None,
-    base: Family | None,
-    options: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    family: str | None, options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> str:
+    """The recipe of a new model."""
     if family is not None:
         return get_family(family).recipe or LAPTOP
-    if base is not None and base.recipe not in (None, LAPTOP, DISTILL):
-        return base.recipe
     _check_default_recipes(options, settings)
     device = options.get("device") or settings.get("run.device")
     return default_recipe(None if device is None else str(device))

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from cloze.checkpoint.source import builtin, find_path, find_saved_model
+from cloze.checkpoint.source import find_local_folder
 from cloze.config import Config, Flag, Help, read_fields, suggest, to_mapping, type_error
 from cloze.errors import ConfigError
-from cloze.files import read_json
+from cloze.files import PathLike
 from cloze.models.configs.base import ModelConfig
 from cloze.models.registry import Family, find_family, get_family, list_families
 
@@ -106,19 +106,24 @@ class ModelChoice(Config):
 
 
 def detect_family(init_from: object) -> Family | None:
-    """The family of a model folder or a built-in model; None where that is not known here."""
+    """The family of a model that is on this machine; None where that is not known here."""
     if not isinstance(init_from, str | os.PathLike):
         return None
+    from cloze.checkpoint.contents import find_body, read_family
     from cloze.checkpoint.load import detect_weights_file  # imports numpy, which help must not
 
     if (published := detect_weights_file(init_from)) is not None:
         return published
-    folder = find_path(init_from) or builtin().get(str(init_from))
-    if folder is None or not folder.is_dir():
-        return None
-    path = find_saved_model(folder) / "config.json"
-    values = read_json(path) if path.is_file() else None
-    return find_family(values.get("model_type")) if isinstance(values, dict) else None
+    folder = find_local_folder(init_from)
+    return None if folder is None else read_family(find_body(folder))
+
+
+def detect_causality(init_from: PathLike) -> bool:
+    """Whether a model is causal by its configuration; False where that is not known here."""
+    from cloze.checkpoint.contents import find_body, read_causality
+
+    folder = find_local_folder(init_from)
+    return folder is not None and read_causality(find_body(folder))
 
 
 def preset_settings(family: str) -> set[str]:
