@@ -1,6 +1,10 @@
 """Encoding with the table of fragments equals encoding whole sentences."""
 
 import json
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -9,7 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
-from cloze.data import document_encoder
+from cloze.data import document_encoder, prepare
+from cloze.data.config import CorpusOptions
+from cloze.data.document_chunks import DocumentChunks
 from cloze.data.document_encoder import (
     DocumentEncoder,
     EncoderSettings,
@@ -18,6 +24,8 @@ from cloze.data.document_encoder import (
 )
 from cloze.text import backends
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
+from generated_examples import examples
 from helpers import PIECES, SPECIAL
 
 VOCAB = {
@@ -106,9 +114,11 @@ def test_an_added_token_with_a_space_is_found_in_the_whole_sentence():
     assert not is_separable_at_spaces(json.loads(backend.to_str()))
 
 
-RUNNING_TEXT = st.lists(
-    st.sampled_from(["The cat sat.", "A dog ran!", "Why?", "it", "No. 5", "e.g. a"]), min_size=1
-).flatmap(lambda words: st.sampled_from([" ", "  "]).map(lambda space: space.join(words)))
+PHRASES = ["The cat sat.", "A dog ran!", "Why?", "it", "No. 5", "e.g. a"]
+RUNNING_TEXT = st.lists(st.sampled_from(PHRASES), min_size=1).flatmap(
+    lambda words: st.sampled_from([" ", "  "]).map(lambda space: space.join(words))
+)
+MERGED = train_tokenizer([" ".join(PHRASES)] * 3, kind="bpe", vocab_size=300)
 
 
 @pytest.mark.parametrize("splitting", ["split", "lines"])
@@ -122,6 +132,26 @@ def test_a_tokenizer_that_encodes_white_space_reads_running_text(splitting, docu
     expected = [i for some in documents for i in backend.encode("\n".join(some)).ids]
     assert encoded.ids.tolist() == expected
     assert encoded.sentences.sum() == len(expected)
+
+
+@pytest.mark.parametrize("splitting", ["split", "lines"])
+@examples(25)
+@given(
+    st.lists(st.lists(RUNNING_TEXT, min_size=1, max_size=8), min_size=1, max_size=3),
+    st.integers(1, 60),
+)
+def test_a_document_in_several_shards_is_read_as_running_text(splitting, documents, min_bytes):
+    text = "\n\n".join("\n".join(document) for document in documents)
+    options = CorpusOptions(sentences=splitting, hold_out=0.0)
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(prepare, "DocumentChunks", partial(DocumentChunks, min_bytes=min_bytes))
+        source = Path(folder) / "text.txt"
+        source.write_text(text, encoding="utf-8")
+        corpus = prepare.prepare_corpus(source, MERGED, Path(folder) / "corpus", options, workers=1)
+        ids, _ = corpus.read_tokens(0, len(corpus))
+        starts = corpus.sentence_starts[corpus.document_starts]
+        found = [ids[first:last].tolist() for first, last in pairwise(starts)]
+    assert found == [MERGED.backend.encode("\n".join(one)).ids for one in documents]
 
 
 def test_characters_without_a_line_break_join_paragraphs_by_a_space():

@@ -29,8 +29,9 @@ class DocumentChunk:
     file: str = ""  # of the last row
 
     def compute_key(self, salt: str) -> str:
-        """A hash of the text and the salt; the salt identifies the encoding."""
+        """A hash of what decides the shard: text, `continues`, and a salt for the encoding."""
         digest = blake2b(salt.encode(), digest_size=16)
+        digest.update(bytes([self.continues]))
         for document in self.documents:
             digest.update(len(document).to_bytes(8, "little"))
             for paragraph in document:

@@ -18,7 +18,7 @@ from cloze.text.tokenizer import Tokenizer
 
 Document: TypeAlias = list[bytes]  # its paragraphs, as UTF-8
 
-RULES_VERSION = 2  # increase it if this file or the sentence splitter encodes a text differently
+RULES_VERSION = 3  # increase it if this file or the sentence splitter encodes a text differently
 BATCH_CHARS = 2**19  # characters that are tokenized at once
 # The cache is cleared when its fragments have this many characters, plus ENTRY_CHARS for each.
 MAX_CACHED_CHARS = 2**25
@@ -88,7 +88,7 @@ class DocumentEncoder:
 
     If the tokenizer encodes white space (byte-level BPE, characters), a sentence begins with the
     white space before it, and a paragraph with a line break: the sentences together are the
-    running text.
+    running text, also if the paragraphs of a document are encoded in several calls.
     """
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -105,14 +105,16 @@ class DocumentEncoder:
         self._paragraph_break = "\n" if is_known else " "
         self._clear_cache()
 
-    def __call__(self, documents: Iterable[Document]) -> EncodedDocuments:
-        """Encode some documents."""
+    def __call__(
+        self, documents: Iterable[Document], *, continues: bool = False
+    ) -> EncodedDocuments:
+        """Encode some documents; the first one may continue the last one of an earlier call."""
         encoded: list[tuple[Array, Array, Array]] = []
         document_numbers: list[int] = []  # of each sentence
         batch: list[str] = []
         size = count = 0
         for count, document in enumerate(documents, 1):
-            for sentence in self._split_sentences(document):
+            for sentence in self._split_sentences(document, continues=continues and count == 1):
                 batch.append(sentence)
                 document_numbers.append(count - 1)
                 size += len(sentence)
@@ -136,11 +138,11 @@ class DocumentEncoder:
     def _encode(self, text: str) -> list[int]:
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _split_sentences(self, document: Document) -> Iterator[str]:
+    def _split_sentences(self, document: Document, *, continues: bool = False) -> Iterator[str]:
         """The sentences, with the white space before them if the tokenizer encodes it."""
         for number, paragraph in enumerate(document):
             text = paragraph.decode()
-            before = self._paragraph_break if number else ""
+            before = self._paragraph_break if number or continues else ""
             last_end = None
             for start, end in self._find_spans(text):
                 if self._keeps_space:

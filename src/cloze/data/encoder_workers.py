@@ -50,17 +50,19 @@ class EncoderWorkers:
             while True:
                 self._idle.get_nowait().close()
 
-    def write_shard(self, path: Path, documents: list[Document]) -> "Future[None]":
+    def write_shard(
+        self, path: Path, documents: list[Document], *, continues: bool
+    ) -> "Future[None]":
         """Encode documents and write them as a shard, in a worker process."""
-        return self._threads.submit(self._run, path, documents)
+        return self._threads.submit(self._run, path, documents, continues=continues)
 
-    def _run(self, path: Path, documents: list[Document]) -> None:
+    def _run(self, path: Path, documents: list[Document], *, continues: bool) -> None:
         try:
             worker = self._idle.get_nowait()
         except Empty:
             worker = _WorkerProcess(self._settings)
         try:
-            worker.write_shard(path, documents)
+            worker.write_shard(path, documents, continues=continues)
         except BaseException:
             worker.close()
             raise
@@ -88,12 +90,12 @@ class _WorkerProcess:
         with suppress(BrokenPipeError):  # reported when there is no answer
             send_message(self._input, settings)
 
-    def write_shard(self, path: Path, documents: list[Document]) -> None:
+    def write_shard(self, path: Path, documents: list[Document], *, continues: bool) -> None:
         sizes = [[len(paragraph) for paragraph in document] for document in documents]
         with suppress(BrokenPipeError):
             send_message(
                 self._input,
-                {"path": os.fspath(path.absolute()), "sizes": sizes},
+                {"path": os.fspath(path.absolute()), "sizes": sizes, "continues": continues},
                 b"".join(paragraph for document in documents for paragraph in document),
             )
         answer = self._output.readline()
@@ -176,7 +178,8 @@ def _process_messages(source: IO[bytes], answers: IO[bytes]) -> None:
         documents = [[_read_exactly(source, size) for size in sizes] for sizes in header["sizes"]]
         answer: dict[str, Any] = {}
         try:
-            write_shard(Path(header["path"]), encode(documents))
+            encoded = encode(documents, continues=header["continues"])
+            write_shard(Path(header["path"]), encoded)
         except OSError as error:
             answer = {name: getattr(error, name) for name in ("errno", "strerror", "filename")}
         except ClozeError as error:

@@ -296,7 +296,9 @@ class _Preparation:
         assert isinstance(self._workers, int)
         waiting: deque[tuple[_PlannedShard, Future[None] | None]] = deque()
         for planned, documents in self._plan_jobs(chunks):
-            future = None if documents is None else workers.write_shard(planned.path, documents)
+            future = None
+            if documents is not None:
+                future = workers.write_shard(planned.path, documents, continues=planned.continues)
             waiting.append((planned, future))
             # at most one chunk per worker and one more, so that memory use is bounded
             if len(waiting) > self._workers + 1:
@@ -342,7 +344,8 @@ class _ShardWriter:
         def write(job: _ShardJob) -> _PlannedShard:
             planned, documents = job
             if documents is not None:
-                write_shard(folder / planned.path, encode(documents))
+                encoded = encode(documents, continues=planned.continues)
+                write_shard(folder / planned.path, encoded)
             return planned
 
         return write

@@ -17,7 +17,8 @@ def messages(path) -> tuple[bytes, bytes]:
     send_message(
         settings, settings_to_json(EncoderSettings.from_tokenizer(tiny_tokenizer(), "lines", None))
     )
-    send_message(chunk, {"path": str(path), "sizes": [[7, 7]]}, b"the cat" + b"the cat")
+    header = {"path": str(path), "sizes": [[7, 7]], "continues": False}
+    send_message(chunk, header, b"the cat" + b"the cat")
     return settings.getvalue(), chunk.getvalue()
 
 

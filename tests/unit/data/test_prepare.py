@@ -9,6 +9,7 @@ from cloze.data.corpus import Corpus
 from cloze.data.prepare import choose_held_out, prepare_corpus
 from cloze.errors import ClozeError, ConfigError, InputError, MissingExtraError
 from cloze.text.tokenizer import Tokenizer
+from cloze.text.tokenizer_training import train_tokenizer
 from corpora import (
     LINES,
     contents,
@@ -69,6 +70,22 @@ def test_a_document_longer_than_a_chunk_is_one_document(tmp_path, many_shards):
     assert [numbered_tokenizer().id_to_token(int(i)) for i in ids] == words
     assert starts.all()
     assert all(corpus.read_tokens(n, n + 1)[0] == ids[n] for n in range(0, len(ids), 7))
+
+
+def test_a_document_longer_than_a_chunk_keeps_its_line_breaks(tmp_path, many_shards):
+    lines = ["the cat sat. a dog ran."] * 300
+    source = write_documents(tmp_path / "a.txt", [lines, ["the cat"]])
+    tokenizer = train_tokenizer(lines[:3], kind="bpe", vocab_size=280)
+    for workers in (1, 2):
+        folder = tmp_path / f"{workers}"
+        corpus = prepare_corpus(
+            source, tokenizer, folder, CorpusOptions(hold_out=0.0), workers=workers
+        )
+        assert len(list((folder / "shards").iterdir())) > 2
+        ids, _ = corpus.read_tokens(0, len(corpus))
+        expected = [*tokenizer.backend.encode("\n".join(lines)).ids]
+        expected += tokenizer.backend.encode("the cat").ids
+        assert ids.tolist() == expected
 
 
 def test_a_token_takes_two_bytes_and_one_bit(tmp_path):
