@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from cloze.errors import ConfigError
 from cloze.nn.context import AttentionContext
@@ -18,6 +19,8 @@ from cloze.nn.layout import Packed, Varlen
 from cloze.nn.positions import RotaryTable, apply_rotary
 
 _MIN_ROOM = 32  # tokens by which a cache grows at least
+CUDNN_DEVICES = {"cuda"}
+_NOT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class KeyValue(NamedTuple):
@@ -165,8 +168,22 @@ def compute_attention(
         weights = compute_attention_weights(query, key, mask)
         heads = dropout(weights, dropout_p, training=True) @ value
     else:
-        heads = F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
+        heads = scaled_dot_product_attention(query, key, value, mask, dropout_p)
     return heads.transpose(-3, -2).flatten(-2)  # b h t d -> b t (h d)
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float = 0.0
+) -> Tensor:
+    """The function of torch (b h t d each), without cuDNN's kernel for gradients with a mask.
+
+    On Hopper GPUs torch 2.11 prefers that kernel, whose gradient with a mask is NaN for some
+    lengths and large scores (https://github.com/pytorch/pytorch/issues/196678).
+    """
+    if mask is None or query.device.type not in CUDNN_DEVICES or not torch.is_grad_enabled():
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
+    with sdpa_kernel(_NOT_CUDNN):
+        return F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
 
 
 def compute_varlen_attention(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cloze.nn.attention import Attention, KVCache
+from cloze.nn.attention import Attention, KVCache, scaled_dot_product_attention
 from cloze.nn.context import AttentionContext
 from cloze.nn.layers import dropout
 from cloze.nn.layout import FLAT, Packed
@@ -74,7 +74,7 @@ class RelativeAttention(Attention):
             weights = (query @ key.mT / query.shape[-1] ** 0.5 + bias).softmax(-1)
             heads = dropout(weights, self.dropout, training=True) @ value
         else:
-            heads = F.scaled_dot_product_attention(query, key, value, bias)
+            heads = scaled_dot_product_attention(query, key, value, bias)
         return heads.transpose(-3, -2).flatten(-2)
 
     def _compute_bias(self, query: Tensor, key: Tensor, context: AttentionContext) -> Tensor:

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 from cloze.errors import ConfigError
 from cloze.models.build import build
 from cloze.models.registry import FAMILIES
-from cloze.nn.attention import compute_varlen_attention
+from cloze.nn import attention
+from cloze.nn.attention import compute_varlen_attention, scaled_dot_product_attention
 from cloze.nn.context import AttentionContext
 from cloze.nn.layout import Packed, Varlen
 from helpers import MASKED, raises, scramble
@@ -101,3 +102,40 @@ def test_float32_on_a_gpu_is_an_error():
     qkv = torch.zeros(3, 3, 8).as_subclass(OnGpu)
     with raises(ConfigError, "torch.float32", fix="--dtype bfloat16"):
         attend(qkv, row_of((3,)))
+
+
+def record_backends(monkeypatch):
+    """Whether cuDNN may compute the attention of each call on what counts as a GPU here."""
+    monkeypatch.setattr(attention, "CUDNN_DEVICES", {"cpu"})
+    plain, allowed = F.scaled_dot_product_attention, []
+
+    def record(*args):
+        allowed.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return plain(*args)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
+    return allowed
+
+
+def test_cudnn_does_not_compute_gradients_with_a_mask(monkeypatch):
+    allowed = record_backends(monkeypatch)
+    qkv = torch.randn(3, 2, 4, 5, 8, requires_grad=True)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    scaled_dot_product_attention(*qkv, mask).sum().backward()
+    scaled_dot_product_attention(*qkv, None)
+    with torch.no_grad():
+        scaled_dot_product_attention(*qkv, mask)
+    assert allowed == [False, True, True]
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_attention_without_cudnn_can_be_compiled(monkeypatch):
+    monkeypatch.setattr(attention, "CUDNN_DEVICES", {"cpu"})
+    qkv = [torch.randn(2, 4, 5, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    compiled = torch.compile(scaled_dot_product_attention, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(*qkv, mask), scaled_dot_product_attention(*qkv, mask)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn_like(found)
+    grads = [torch.autograd.grad(one, qkv, slope) for one in (found, expected)]
+    torch.testing.assert_close(*grads)

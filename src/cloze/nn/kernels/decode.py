@@ -7,6 +7,7 @@ several programs need (the vectors of a few rows) is small enough for them to co
 b rows, k inputs, n outputs, c capacity of the cache, h heads, d head size.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -34,7 +35,9 @@ class AttentionTile(NamedTuple):
 
 
 LINEAR = LinearTile(4, 2048, 4)
-ATTENTION = AttentionTile(64, 4)
+ATTENTION = AttentionTile(128, 4)
+HAS_EARLY_START = hasattr(tl.extra.cuda, "gdc_wait")
+_HOPPER = (9, 0)
 
 
 @triton.jit
@@ -69,8 +72,10 @@ def _linear_kernel(  # noqa: C901 (branches are chosen when it is compiled)
     x, weight, bias, norm_weight, norm_bias, residual, out, n, eps,
     ROWS: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr,
     OUTPUTS: tl.constexpr, HAS_NORM: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr, ACTIVATION: tl.constexpr, IS_EARLY: tl.constexpr,
 ):  # fmt: skip
+    if IS_EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
     outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     real = outputs < n
     dtype = out.dtype.element_ty
@@ -78,6 +83,8 @@ def _linear_kernel(  # noqa: C901 (branches are chosen when it is compiled)
     part = tl.arange(0, PART)
     # loaded before anything else, and then one part ahead
     w = tl.load(weight + at + part[None, :], real[:, None] & (part < K)[None, :], 0.0)
+    if IS_EARLY:  # only the weights do not depend on the kernel before
+        tl.extra.cuda.gdc_wait()
     means, scales, totals = (), (), ()
     for first_row in tl.static_range(ROWS):
         totals = _append(totals, tl.zeros((OUTPUTS,), tl.float32))
@@ -140,6 +147,7 @@ def linear(
         HAS_RESIDUAL=residual is not None,
         ACTIVATION=ACTIVATIONS[activation],
         num_warps=LINEAR.warps,
+        **_early_start(x.device),
     )
     return out
 
@@ -148,7 +156,11 @@ def linear(
 def _attention_kernel(
     qkv, keys, values, slot, mask, out, capacity, scale,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, KEYS: tl.constexpr,
+    IS_EARLY: tl.constexpr,
 ):  # fmt: skip
+    if IS_EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = tl.arange(0, BLOCK)
     inside = columns < WIDTH
@@ -204,5 +216,22 @@ def attention(qkv: Tensor, kv: Tensor, slot: Tensor, mask: Tensor) -> Tensor:
         BLOCK=triton.next_power_of_2(width),
         KEYS=ATTENTION.keys,
         num_warps=ATTENTION.warps,
+        **_early_start(qkv.device),
     )
     return out
+
+
+@cache
+def _early_start(device: torch.device) -> dict[str, bool]:
+    """Options of a kernel that starts while the kernel before it runs, and loads its weights.
+
+    It then waits for that kernel (programmatic dependent launch, from Hopper on). Every kernel
+    waits, so the kernels before that one have ended, too.
+    """
+    is_early = (
+        HAS_EARLY_START
+        and device.type == "cuda"
+        and torch.version.hip is None  # whose capabilities are other numbers
+        and torch.cuda.get_device_capability(device) >= _HOPPER
+    )
+    return {"IS_EARLY": is_early, **({"launch_pdl": True} if is_early else {})}
