@@ -121,7 +121,7 @@ def set_shape(size: int, layers: int, dropout: float) -> dict[str, Any]:
 
 
 PTB_GPT = {
-    "run.epochs": 80,
+    "run.epochs": 20,
     "model.max_positions": 256,
     "sampling.max_length": 256,
     "run.batch_tokens": 8192,
