@@ -20,8 +20,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,7 @@ SHAPES = {  # width, layers, heads
 EOS = 50_256
 Ids = list[list[int]]
 Side = Callable[[Ids, int], Ids]
+_CTRANSLATE2: dict[str, Any] = {}  # generators of this process, and the names of their ids
 
 
 @dataclass
@@ -125,8 +129,8 @@ def run_transformers(folder: Path, device: str, dtype: torch.dtype, **options: A
     return run
 
 
-def run_ctranslate2(folder: Path, kind: str, threads: int) -> Side:
-    import ctranslate2
+def run_ctranslate2(folder: Path, kind: str, threads: int, *, own_process: bool) -> Side:
+    """In a process of its own its threads take no time from those of torch."""
     from ctranslate2.converters import TransformersConverter
 
     converted = folder / "ctranslate2"
@@ -134,21 +138,37 @@ def run_ctranslate2(folder: Path, kind: str, threads: int) -> Side:
         TransformersConverter(str(folder)).convert(str(converted))
     names = json.loads((folder / "vocab.json").read_text())
     by_id = {n: name for name, n in names.items()}
-    generator = ctranslate2.Generator(
-        str(converted), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
+    if not own_process:
+        _open_ctranslate2(converted, kind, threads, by_id)
+        return partial(_run_ctranslate2, kind)
+    pool = ProcessPoolExecutor(
+        1,
+        mp_context=get_context("spawn"),
+        initializer=_open_ctranslate2,
+        initargs=(converted, kind, threads, by_id),
     )
+    return lambda prompts, new: pool.submit(_run_ctranslate2, kind, prompts, new).result()
 
-    def run(prompts: Ids, new: int) -> Ids:
-        found = generator.generate_batch(
-            [[by_id[id_] for id_ in ids] for ids in prompts],
-            max_length=new,
-            min_length=new,
-            sampling_topk=1,
-            include_prompt_in_result=False,
-        )
-        return [one.sequences_ids[0] for one in found]
 
-    return run
+def _open_ctranslate2(folder: Path, kind: str, threads: int, by_id: dict[int, str]) -> None:
+    import ctranslate2
+
+    generator = ctranslate2.Generator(
+        str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
+    )
+    _CTRANSLATE2[kind] = generator, by_id
+
+
+def _run_ctranslate2(kind: str, prompts: Ids, new: int) -> Ids:
+    generator, by_id = _CTRANSLATE2[kind]
+    found = generator.generate_batch(
+        [[by_id[id_] for id_ in ids] for ids in prompts],
+        max_length=new,
+        min_length=new,
+        sampling_topk=1,
+        include_prompt_in_result=False,
+    )
+    return [one.sequences_ids[0] for one in found]
 
 
 def measure_bandwidth(given: argparse.Namespace, *, size: int) -> float:
@@ -206,7 +226,8 @@ def make_rows(folder: Path, given: argparse.Namespace, shape: str) -> list[Row]:
     ]
     try:
         for kind, size in (("float32", 4), ("int8", 1)):
-            side = run_ctranslate2(folder, kind, given.threads)
+            apart = not given.cpu_time  # which counts this process only
+            side = run_ctranslate2(folder, kind, given.threads, own_process=apart)
             rows.append(Row(f"CTranslate2 {kind}", side, size))
     except ImportError:
         print("CTranslate2 is not installed: pip install ctranslate2")

@@ -321,7 +321,7 @@ class CausalEncoder:
         context = AttentionContext(
             mask, max_seqlen=length, device=self.device, position_ids=position_ids
         )
-        packed = get_packed_step(module, len(tokens), steps=state.new_tokens)
+        packed = get_packed_step(module, steps=state.new_tokens)
         dtype = CACHE_DTYPE if packed else module.embeddings.word.weight.dtype
         # the state itself is not changed
         caches = tuple(replace(cache.convert(dtype)) for cache in state.caches)

@@ -24,7 +24,7 @@ from cloze.nn.heads import LMHead
 from cloze.nn.layers import ACTIVATIONS, Activation
 
 CACHE_DTYPE = torch.float32  # of packed steps
-_MANY_ROWS = 8  # weights packed for one row are slow for several; those for 8 are good for all
+_ROWS = 8  # for which weights are packed: fast for one row as well, unlike those for one
 _MIN_STEPS = 16  # that repay the packing
 _MIN_WEIGHTS = 1 << 20  # a smaller model is in the processor's caches anyway
 
@@ -183,22 +183,18 @@ class PackedBlock:
 class PackedStep:
     """One token of each row through the blocks and the LM head of a model: b d -> b v."""
 
-    def __init__(self, model: Encoder, rows: int) -> None:
-        self._rows = rows
+    def __init__(self, model: Encoder) -> None:
         self._packed = [identify_weight(weight) for weight in _weights(model)]
 
-        shape = 1 if rows == 1 else _MANY_ROWS
-
         def pack(linear: nn.Linear) -> PackedLinear:
-            return PackedLinear(linear.weight, linear.bias, shape)
+            return PackedLinear(linear.weight, linear.bias, _ROWS)
 
         self._blocks = [PackedBlock(block, pack) for block in model.blocks]
-        self._lm_head = PackedLinear(*_lm_head_operands(model), shape)
+        self._lm_head = PackedLinear(*_lm_head_operands(model), _ROWS)
 
-    def is_valid(self, model: Encoder, rows: int) -> bool:
-        """Whether it was made for so many rows and the weights that the model has now."""
-        weights = [identify_weight(weight) for weight in _weights(model)]
-        return (rows == 1 or self._rows > 1) and self._packed == weights
+    def is_valid(self, model: Encoder) -> bool:
+        """Whether it was made for the weights that the model has now."""
+        return self._packed == [identify_weight(weight) for weight in _weights(model)]
 
     def __call__(
         self, model: Encoder, x: Tensor, context: AttentionContext, caches: Sequence[KVCache]
@@ -213,7 +209,7 @@ class PackedStep:
         return type(None), ()
 
 
-def get_packed_step(model: Encoder, rows: int, *, steps: int | None) -> PackedStep | None:
+def get_packed_step(model: Encoder, *, steps: int | None) -> PackedStep | None:
     """The packed step of a model, kept with it; None if its blocks must be called.
 
     Packing takes as long as several steps, so it is not done if fewer `steps` follow.
@@ -221,8 +217,8 @@ def get_packed_step(model: Encoder, rows: int, *, steps: int | None) -> PackedSt
     if any(map(has_hooks, model.blocks)):
         return None
     packed: PackedStep | None = model.__dict__.get("_packed_step")
-    if packed is None or not packed.is_valid(model, rows):
+    if packed is None or not packed.is_valid(model):
         is_worth_it = steps is None or steps >= _MIN_STEPS
-        packed = PackedStep(model, rows) if is_worth_it and can_pack(model) else None
+        packed = PackedStep(model) if is_worth_it and can_pack(model) else None
         model.__dict__["_packed_step"] = packed
     return packed

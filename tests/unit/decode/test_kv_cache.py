@@ -149,22 +149,21 @@ def wide(request):
 def test_packed_steps_equal_plain_ones(wide):
     language = language_model(wide)
     decode(language, PROMPTS, 6, 2e-5, max_new_tokens=20)
-    assert get_packed_step(wide.module, 3, steps=1) is not None  # it is used, and kept
+    assert get_packed_step(wide.module, steps=1) is not None  # it is used, and kept
     decode(language, PROMPTS[:1], 6, 2e-5, max_new_tokens=2)
 
 
 def test_packed_weights_follow_the_model(wide):
     model = replace(wide, module=copy.deepcopy(wide.module))
     module, language = model.module, language_model(model)
-    assert get_packed_step(module, 1, steps=15) is None  # too few steps to pay for it
-    packed = get_packed_step(module, 1, steps=None)
-    assert get_packed_step(module, 1, steps=1) is packed
-    assert get_packed_step(module, 2, steps=None) is not packed  # one row is packed otherwise
+    assert get_packed_step(module, steps=15) is None  # too few steps to pay for it
+    packed = get_packed_step(module, steps=None)
+    assert get_packed_step(module, steps=1) is packed
     with torch.no_grad():
         module.blocks[1].ffn.down.weight.mul_(-1)
-    assert get_packed_step(module, 2, steps=1) is None
+    assert get_packed_step(module, steps=1) is None
     decode(language, PROMPTS, 4, 2e-5, max_new_tokens=20)
-    assert get_packed_step(copy.deepcopy(module), 2, steps=1) is None
+    assert get_packed_step(copy.deepcopy(module), steps=1) is None
     assert "_packed_step" not in pickle.loads(pickle.dumps(module.state_dict()))
     calls = []
     handle = module.blocks[0].attention.register_forward_hook(lambda *_: calls.append(1))
@@ -188,7 +187,7 @@ def test_packed_bfloat16(wide):
     model = replace(wide, module=copy.deepcopy(wide.module).bfloat16())
     language = language_model(model)
     _, tokens, state = decode(language, PROMPTS, 6, 0.1, max_new_tokens=20)
-    assert get_packed_step(model.module, 3, steps=1) is not None
+    assert get_packed_step(model.module, steps=1) is not None
     found, _ = language.step(tokens, state)
     handle = model.module.blocks[0].register_forward_hook(lambda *_: None)
     plain, _ = language.step(tokens, state)  # with the cache of packed steps
