@@ -1,8 +1,8 @@
 """AWD-LSTM on the Penn Treebank, and ULMFiT on IMDB with each technique left out in turn.
 
     python bench/ulmfit.py ptb --data DATA --out OUT --minutes 9 --only paper
-    python bench/ulmfit.py general --data DATA --out OUT --minutes 8
-    python bench/ulmfit.py imdb --data DATA --out OUT --lm-minutes 2 --minutes 1 --jobs 3
+    python bench/ulmfit.py general --data DATA --out OUT --minutes 6
+    python bench/ulmfit.py imdb --data DATA --out OUT --lm-minutes 2.5 --jobs 7
     python bench/ulmfit.py ptb --rehearse --out OUT        # a tiny run on a CPU; also general, imdb
 
 `ptb` trains variants of `recipes/awd-lstm.toml` for --minutes each and evaluates them on the valid
@@ -217,6 +217,8 @@ def train_imdb(name: str, given: argparse.Namespace) -> dict[str, Any]:
         progress=False,
         **({"epochs": 1} if given.rehearse else {"epochs": given.epochs}),
     )
+    if result.stopped:
+        raise SystemExit(f"{name} was stopped")
     found = cloze.evaluate(out, parts["test"]).scores
     return {
         "variant": variant,
@@ -294,7 +296,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=9.0, help="of ptb and general")
     parser.add_argument("--lm-minutes", type=float, default=3.0, help="of the second stage")
-    parser.add_argument("--epochs", type=float, default=8.0, help="of the classifiers")
+    parser.add_argument("--epochs", type=float, default=10.0, help="of the classifiers")
     parser.add_argument("--max-length", type=int, default=512, help="of the reviews, in tokens")
     parser.add_argument("--texts", nargs="+", default=["wiki-00", "wiki-01"], help="general text")
     parser.add_argument("--seeds", type=int, default=3)
