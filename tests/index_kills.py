@@ -166,7 +166,7 @@ def kill_changes(
             if number == kills - 1:
                 where = {"kill_at": calls - rng.randrange(9)}  # about when the change is visible
             if at_random:
-                where = {"kill_after": rng.uniform(0, 1.1 * seconds)}
+                where = {"kill_after": rng.uniform(0, 1.5 * seconds)}
             in_child(run_index, model, out, store, change, **where)
             version, *_ = in_child(check_index, model, out, store, change)
             outcomes[f"{change}: {version}"] += 1
