@@ -177,8 +177,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """The function of torch (b h t d each), without cuDNN's kernel for gradients with a mask.
 
-    On Hopper GPUs torch 2.11 prefers that kernel, whose gradient with a mask is NaN for some
-    lengths and large scores (https://github.com/pytorch/pytorch/issues/196678).
+    From torch 2.11 that kernel is the default on Hopper GPUs. Its gradient with a mask is NaN for
+    some lengths if all scores of a row are very negative
+    (https://github.com/pytorch/pytorch/issues/196678).
     """
     if mask is None or query.device.type not in CUDNN_DEVICES or not torch.is_grad_enabled():
         return F.scaled_dot_product_attention(query, key, value, mask, dropout_p)

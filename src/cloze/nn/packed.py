@@ -24,7 +24,7 @@ from cloze.nn.heads import LMHead
 from cloze.nn.layers import ACTIVATIONS, Activation
 
 CACHE_DTYPE = torch.float32  # of packed steps
-_ROWS = 8  # for which weights are packed: fast for one row as well, unlike those for one
+_ROWS = 8  # weights are packed for so many rows, a layout that is fast for one row as well
 _MIN_STEPS = 16  # that repay the packing
 _MIN_WEIGHTS = 1 << 20  # a smaller model is in the processor's caches anyway
 
